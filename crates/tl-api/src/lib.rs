@@ -1,0 +1,1 @@
+//! What the outside sees: OpenAI shapes and errors, stop matching, server-sent events, configuration, metrics

@@ -1,0 +1,1 @@
+//! One engine: sampler, scheduler, step loop, KV transfer, heartbeat

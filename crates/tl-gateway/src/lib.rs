@@ -1,0 +1,1 @@
+//! The front door: worker registry, routing, prefill/decode orchestration, streaming

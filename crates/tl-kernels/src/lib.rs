@@ -1,0 +1,1 @@
+//! Matrix products, paged attention, norms and rope, with one order of arithmetic

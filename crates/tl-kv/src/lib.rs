@@ -1,0 +1,1 @@
+//! KV blocks: pool, prefix index, block hash, envelope, and the hand-off state machine

@@ -1,0 +1,1 @@
+//! One forward pass: weights, tokenizer, chat template

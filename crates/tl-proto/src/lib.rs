@@ -1,0 +1,1 @@
+//! Messages and stubs of the tl protocols, generated from contracts/proto

@@ -1,0 +1,1 @@
+//! One engine as a server: OpenAI HTTP, EngineControl, roles, metrics

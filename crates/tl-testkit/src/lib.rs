@@ -1,0 +1,1 @@
+//! Fake model, fault proxy and baselines for tests
