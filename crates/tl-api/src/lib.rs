@@ -1,1 +1,5 @@
 //! What the outside sees: OpenAI shapes and errors, stop matching, server-sent events, configuration, metrics
+
+#![forbid(unsafe_code)]
+
+pub mod text;
