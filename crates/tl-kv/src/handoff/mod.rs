@@ -1,0 +1,1 @@
+//! The hand-off between engines as state machines: facts in, actions out.

@@ -1,0 +1,192 @@
+//! One block out of a pool and one block into a pool, with the pool's lock held for bookkeeping
+//! only: the copy and the checksum run beside it.
+
+use crate::crc::{crc32c, crc32c_append};
+use crate::envelope::{EnvHeader, EnvelopeView, RecordView, put};
+use crate::error::KvError;
+use crate::held::Held;
+use crate::pool::{SharedKv, lock};
+use crate::slabs::Slabs;
+
+/// Whether an import reads the block back from the pool and compares it with the checksum the
+/// sender computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Proof {
+    /// Compare what the pool holds, not what the network delivered.
+    #[default]
+    ReadBack,
+    /// Trust the copy.
+    Skip,
+}
+
+/// A block that has arrived.
+#[derive(Debug)]
+pub struct Imported {
+    /// The reference to it.
+    pub held: Held,
+    /// Another push of the same block was first: the reference is to that one's copy.
+    pub shared: bool,
+}
+
+impl Imported {
+    /// The block's id.
+    pub fn id(&self) -> u32 {
+        self.held.ids()[0]
+    }
+}
+
+/// The one-block envelope of a block to which the caller holds a reference, in one copy and one
+/// checksum pass. The record carries the hash the block is registered under, or 0.
+///
+/// EINVAL for a block without a reference or with fill 0, EBUSY for one being written.
+pub fn export_block(pool: &SharedKv, id: u32) -> Result<Vec<u8>, KvError> {
+    let (slabs, hash, fill) = {
+        let pool = lock(pool);
+        (pool.slabs(), pool.hash_of(id), pool.fill(id)?)
+    };
+    let mut out = Vec::new();
+    write_block(&slabs, id, hash, fill, &mut out)?;
+    Ok(out)
+}
+
+/// Appends the one-block envelope of a block straight from its storage to `out`. The caller holds
+/// a reference to the block and knows its `hash` (0 for none) and `fill`.
+pub fn write_block(
+    slabs: &Slabs,
+    id: u32,
+    hash: u64,
+    fill: u32,
+    out: &mut Vec<u8>,
+) -> Result<(), KvError> {
+    let cfg = slabs.cfg();
+    if fill == 0 || fill > cfg.block_tokens {
+        return Err(KvError::invalid(format!(
+            "block {id} has fill {fill}, expected 1 to {}",
+            cfg.block_tokens
+        )));
+    }
+    if hash != 0 && fill != cfg.block_tokens {
+        return Err(KvError::invalid(format!(
+            "block {id} has a hash but is not full"
+        )));
+    }
+    let block = slabs.read(id)?;
+    let header = EnvHeader::v1(cfg, 1);
+    let start = out.len();
+    out.reserve_exact(header.envelope_bytes());
+    put::header(out, &header);
+    put::record_head(out, hash, fill);
+    put::payload(out, cfg, block.all(), fill);
+    put::crc(out, start);
+    Ok(())
+}
+
+/// Brings the block of a checked one-block envelope into the pool and registers it under `hash`
+/// (0 for a partial tail), with the read-back proof. See [`import_block_with`].
+pub fn import_block(
+    pool: &SharedKv,
+    view: &EnvelopeView<'_>,
+    hash: u64,
+) -> Result<Imported, KvError> {
+    import_block_with(pool, view, hash, Proof::ReadBack)
+}
+
+/// Brings the block of a checked one-block envelope into the pool.
+///
+/// `hash` is the name the sender gives the block; the envelope may say 0 where the sender had
+/// not registered it. When the pool has a block of that name, or gets one while this one is
+/// being copied, the result is a reference to that one and this copy is freed.
+///
+/// EFORMAT for an envelope of more or fewer blocks than one or a name that does not fit, ESHAPE
+/// for another pool's shape, EFULL without room, EPROOF when the pool holds other bytes than
+/// were sent. On any error nothing stays allocated.
+pub fn import_block_with(
+    pool: &SharedKv,
+    view: &EnvelopeView<'_>,
+    hash: u64,
+    proof: Proof,
+) -> Result<Imported, KvError> {
+    let record = sole_record(view, hash)?;
+    let (held, slabs) = {
+        let mut books = lock(pool);
+        if *view.header() != EnvHeader::v1(books.cfg(), 1) {
+            return Err(KvError::shape(
+                "the envelope was not checked against this pool",
+            ));
+        }
+        if let Some(id) = books.lookup(hash) {
+            return Ok(Imported {
+                held: Held::adopt(pool, vec![id]),
+                shared: true,
+            });
+        }
+        let ids = books.alloc(1)?;
+        (Held::adopt(pool, ids), books.slabs())
+    };
+    let id = held.ids()[0];
+    put::into_block(slabs.write(id)?.all_mut(), record.payload);
+    if proof == Proof::ReadBack {
+        prove(&slabs, id, view)?;
+    }
+    publish(pool, held, record.n_tokens, hash)
+}
+
+fn sole_record<'a>(view: &EnvelopeView<'a>, hash: u64) -> Result<RecordView<'a>, KvError> {
+    let record = view.record(0).filter(|_| view.len() == 1).ok_or_else(|| {
+        KvError::format(format!("envelope of {} blocks, expected one", view.len()))
+    })?;
+    if record.hash != 0 && record.hash != hash {
+        return Err(KvError::format(format!(
+            "envelope of block {:#018x} where {hash:#018x} was announced",
+            record.hash
+        )));
+    }
+    if hash != 0 && record.n_tokens != view.header().block_tokens {
+        return Err(KvError::format(format!(
+            "block {hash:#018x} has {} of {} positions; only full blocks have a hash",
+            record.n_tokens,
+            view.header().block_tokens
+        )));
+    }
+    Ok(record)
+}
+
+/// The sender's checksum covers prefix and payload; here the payload is what the pool holds.
+fn prove(slabs: &Slabs, id: u32, view: &EnvelopeView<'_>) -> Result<(), KvError> {
+    let block = slabs.read(id)?;
+    let prefix = crc32c(view.prefix());
+    let got = if cfg!(target_endian = "little") {
+        crc32c_append(prefix, bytemuck::cast_slice(block.all()))
+    } else {
+        block
+            .all()
+            .iter()
+            .fold(prefix, |crc, x| crc32c_append(crc, &x.to_le_bytes()))
+    };
+    if got != view.crc() {
+        return Err(KvError::proof(format!(
+            "block {id} reads back as {got:#010x}, {:#010x} was sent",
+            view.crc()
+        )));
+    }
+    Ok(())
+}
+
+fn publish(pool: &SharedKv, mut held: Held, fill: u32, hash: u64) -> Result<Imported, KvError> {
+    let id = held.ids()[0];
+    // Declared after `held`: dropped, and so unlocked, before it on every return.
+    let mut books = lock(pool);
+    books.set_fill(id, fill)?;
+    if hash == 0 || books.register(id, hash)? {
+        return Ok(Imported {
+            held,
+            shared: false,
+        });
+    }
+    let first = books
+        .lookup(hash)
+        .ok_or_else(|| KvError::busy(format!("block {hash:#018x} cannot be shared")))?;
+    held.replace(0, first);
+    books.release(id)?;
+    Ok(Imported { held, shared: true })
+}
