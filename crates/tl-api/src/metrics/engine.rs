@@ -40,15 +40,16 @@ pub struct EngineSample {
     pub prefix_query_tokens: u64,
     pub prefix_hit_tokens: u64,
     pub preemptions: u64,
-    /// Prompt tokens this engine has run through the model.
-    pub prompt_tokens_computed: u64,
-    /// Prompt tokens of resumed requests that had to be computed again here.
+    /// Requests taken over from another engine with their prompt's KV.
+    pub remote_prefills: u64,
+    /// Prompt tokens of such requests that had to be computed again here.
     pub resume_recomputed_tokens: u64,
-    /// Handles whose blocks wait for a resume, and pushes under way.
+    /// Handles whose blocks wait for a resume.
     pub handles_waiting: u64,
-    pub handles_receiving: u64,
+    pub handles_claimed: u64,
+    pub handles_released: u64,
     pub handles_expired: u64,
-    /// Envelope bytes and blocks of the hand-off, as far as the transfer counts them itself.
+    /// Envelope bytes of blocks that came from other engines.
     pub kv_bytes_received: u64,
 }
 
@@ -64,12 +65,12 @@ pub struct EngineMetrics {
     batch_tokens: Gauge,
     prefix_hit_ratio: Gauge<f64, AtomicU64>,
     preemptions: Counter,
-    prompt_tokens: Counter,
     transfer_bytes: Family<Direction, Counter>,
     transfer_blocks: Family<Outcome, Counter>,
     remote_prefill: Counter,
     resume_recomputed: Counter,
     handles: Family<State, Gauge>,
+    handles_ended: Family<Outcome, Counter>,
     handles_expired: Counter,
 }
 
@@ -86,12 +87,12 @@ impl EngineMetrics {
             batch_tokens: Gauge::default(),
             prefix_hit_ratio: Gauge::default(),
             preemptions: Counter::default(),
-            prompt_tokens: Counter::default(),
             transfer_bytes: Family::default(),
             transfer_blocks: Family::default(),
             remote_prefill: Counter::default(),
             resume_recomputed: Counter::default(),
             handles: Family::default(),
+            handles_ended: Family::default(),
             handles_expired: Counter::default(),
             registry,
         };
@@ -129,11 +130,6 @@ impl EngineMetrics {
             self.preemptions.clone(),
         );
         r.register(
-            "tl_engine_prompt_tokens",
-            "Prompt tokens run through the model here",
-            self.prompt_tokens.clone(),
-        );
-        r.register(
             "tl_kv_transfer_bytes",
             "Envelope bytes of KV blocks that crossed between engines",
             self.transfer_bytes.clone(),
@@ -155,6 +151,11 @@ impl EngineMetrics {
         );
         r.register("tl_kv_handles", "Handles on the decode side by state", self.handles.clone());
         r.register(
+            "tl_kv_handles_ended",
+            "Handles by how their wait ended",
+            self.handles_ended.clone(),
+        );
+        r.register(
             "tl_kv_handles_expired",
             "Handles that nobody claimed before their lease ended",
             self.handles_expired.clone(),
@@ -162,8 +163,9 @@ impl EngineMetrics {
         for state in ["free", "used", "cached"] {
             self.kv_blocks.get_or_create(&State { state }).set(0);
         }
-        for state in ["receiving", "waiting"] {
-            self.handles.get_or_create(&State { state }).set(0);
+        self.handles.get_or_create(&State { state: "waiting" }).set(0);
+        for outcome in ["claimed", "released", "expired"] {
+            self.handles_ended.get_or_create(&Outcome { outcome }).inc_by(0);
         }
         for direction in ["sent", "received"] {
             self.transfer_bytes.get_or_create(&Direction { direction }).inc_by(0);
@@ -186,16 +188,6 @@ impl EngineMetrics {
         self.transfer_blocks.get_or_create(&Outcome { outcome: "deduped" }).inc_by(deduped);
     }
 
-    /// A request goes on from blocks that came over the network.
-    pub fn resumed(&self) {
-        self.remote_prefill.inc();
-    }
-
-    /// Requests resumed so far.
-    pub fn resumed_total(&self) -> u64 {
-        self.remote_prefill.get()
-    }
-
     /// The exposition, with `now` for all that is read at scrape time.
     pub fn render(&self, now: &EngineSample) -> String {
         let EngineSample {
@@ -209,18 +201,22 @@ impl EngineMetrics {
             prefix_query_tokens,
             prefix_hit_tokens,
             preemptions,
-            prompt_tokens_computed,
+            remote_prefills,
             resume_recomputed_tokens,
             handles_waiting,
-            handles_receiving,
+            handles_claimed,
+            handles_released,
             handles_expired,
             kv_bytes_received,
         } = *now;
         for (state, n) in [("free", kv_free), ("used", kv_used), ("cached", kv_cached)] {
             self.kv_blocks.get_or_create(&State { state }).set(gauge(n));
         }
-        for (state, n) in [("waiting", handles_waiting), ("receiving", handles_receiving)] {
-            self.handles.get_or_create(&State { state }).set(gauge(n));
+        self.handles.get_or_create(&State { state: "waiting" }).set(gauge(handles_waiting));
+        for (outcome, n) in
+            [("claimed", handles_claimed), ("released", handles_released), ("expired", handles_expired)]
+        {
+            raise(&self.handles_ended.get_or_create(&Outcome { outcome }), n);
         }
         self.queue_depth.set(gauge(queue_depth));
         self.active_sequences.set(gauge(active_sequences));
@@ -232,7 +228,7 @@ impl EngineMetrics {
         self.prefix_hit_ratio.set(ratio);
         raise(&self.kv_evictions, kv_evictions);
         raise(&self.preemptions, preemptions);
-        raise(&self.prompt_tokens, prompt_tokens_computed);
+        raise(&self.remote_prefill, remote_prefills);
         raise(&self.resume_recomputed, resume_recomputed_tokens);
         raise(&self.handles_expired, handles_expired);
         raise(&self.transfer_bytes.get_or_create(&Direction { direction: "received" }), kv_bytes_received);

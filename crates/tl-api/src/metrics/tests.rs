@@ -45,12 +45,12 @@ fn engine_names_and_zeroes() {
         "tl_engine_prefix_cache_hit_ratio gauge",
         "tl_engine_spec_accept_rate gauge",
         "tl_engine_preemptions_total counter",
-        "tl_engine_prompt_tokens_total counter",
         "tl_kv_transfer_bytes_total counter",
         "tl_kv_transfer_blocks_total counter",
         "tl_engine_remote_prefill_total counter",
         "tl_engine_resume_recomputed_tokens_total counter",
         "tl_kv_handles gauge",
+        "tl_kv_handles_ended_total counter",
         "tl_kv_handles_expired_total counter",
     ]);
     assert_eq!(families(&text), expected);
@@ -86,7 +86,6 @@ fn engine_values_and_labels() {
     s.http("BREW", "/v1/models", 405, Duration::from_millis(1));
     s.usage(Operation::Chat, "m", 17, 4);
     m.kv_pushed(344, 2, 1);
-    m.resumed();
     let text = m.render(&EngineSample {
         kv_free: 3,
         kv_used: 2,
@@ -94,6 +93,8 @@ fn engine_values_and_labels() {
         prefix_query_tokens: 21,
         prefix_hit_tokens: 8,
         preemptions: 5,
+        remote_prefills: 1,
+        handles_claimed: 1,
         ..EngineSample::default()
     });
     let who = "gen_ai_operation_name=\"chat\",gen_ai_request_model=\"m\"";
@@ -115,6 +116,7 @@ fn engine_values_and_labels() {
         "tl_kv_transfer_blocks_total{outcome=\"sent\"} 2".into(),
         "tl_kv_transfer_blocks_total{outcome=\"deduped\"} 1".into(),
         "tl_engine_remote_prefill_total 1".into(),
+        "tl_kv_handles_ended_total{outcome=\"claimed\"} 1".into(),
     ] {
         has(&text, &line);
     }
