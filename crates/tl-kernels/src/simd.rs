@@ -1,0 +1,111 @@
+//! The vocabulary in which every kernel is written once: sixteen f32 lanes.
+//!
+//! A kernel generic over [`Simd`] performs the same IEEE operations in the same
+//! order on every instruction set, so equal bits follow from equal primitives
+//! instead of from three hand-kept copies. AVX-512 holds the lanes in one
+//! register, AVX2 in two, portable code in an array. The only freedom left to an
+//! implementation is how many independent sums it keeps in registers
+//! ([`Simd::step`] and the tile sizes), which no sum can see.
+//!
+//! An implementor is a token: holding a value proves that the CPU has the
+//! instructions, which is what makes the arithmetic methods safe to call. All
+//! methods are `#[inline(always)]` and must end up inside a function that enables
+//! the target features (see `dispatch.rs`), otherwise they are correct but slow.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+pub(crate) mod portable;
+
+/// Lanes of one vector; also the stride of the partial sums of a dot product.
+pub(crate) const LANES: usize = 16;
+
+/// What a weight or a cached key is stored as: `u16` holds IEEE half bits.
+pub(crate) trait Elem: Copy + Send + Sync + Default + 'static {
+    const F16: bool;
+}
+
+impl Elem for u16 {
+    const F16: bool = true;
+}
+
+impl Elem for f32 {
+    const F16: bool = false;
+}
+
+pub(crate) trait Simd: Copy + Send + Sync + 'static {
+    /// Sixteen f32 lanes.
+    type V: Copy;
+
+    /// Rows of the largest register tile that does not spill.
+    const MR: usize;
+
+    fn splat(self, x: f32) -> Self::V;
+
+    /// # Safety
+    /// `p` is readable for 16 elements; no alignment is needed.
+    unsafe fn load<E: Elem>(self, p: *const E) -> Self::V;
+
+    /// # Safety
+    /// `p` is writable for 16 elements; no alignment is needed.
+    unsafe fn store(self, p: *mut f32, v: Self::V);
+
+    /// Rounds to nearest even, overflow to infinity, NaN to a quiet NaN.
+    ///
+    /// # Safety
+    /// `p` is writable for 16 elements; no alignment is needed.
+    unsafe fn store_f16(self, p: *mut u16, v: Self::V);
+
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `a > b ? a : b`, so the second operand when either is NaN.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a < b ? a : b`, so the second operand when either is NaN.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a < b ? 0 : x`.
+    fn zero_if_less(self, a: Self::V, b: Self::V, x: Self::V) -> Self::V;
+    /// Takes `n + 1.5 * 2^23` for whole `n` in `-126..=127` and makes `2^n`.
+    fn pow2_of_shifted(self, t: Self::V) -> Self::V;
+
+    /// The reduction tree: lane `l` takes lane `l + 8`, then `l + 4`, `l + 2`, `l + 1`.
+    fn sum(self, v: Self::V) -> f32;
+    /// Eight reductions at once, each by the tree of [`Simd::sum`].
+    fn sum8(self, v: [Self::V; 8]) -> [f32; 8];
+    /// The largest lane by the tree of [`Simd::sum`] with [`Simd::max`].
+    fn max_lane(self, v: Self::V) -> f32;
+
+    /// One step of a dot-product tile: `acc[i][j] += a[i][off..] * w[j][off..]` over 16 lanes.
+    ///
+    /// # Safety
+    /// Every pointer of `a` and `w` is readable for 16 elements from `off`.
+    unsafe fn step<E: Elem, const M: usize, const N: usize>(
+        self,
+        acc: &mut [[Self::V; N]; M],
+        a: &[*const f32; M],
+        w: &[*const E; N],
+        off: usize,
+    );
+
+    /// One position of a weighted sum of rows: `acc[i][j] += p[i] * v[16 j..]`.
+    ///
+    /// # Safety
+    /// `v` is readable for `16 * N` elements and each `p` for one.
+    unsafe fn axpy<E: Elem, const M: usize, const N: usize>(
+        self,
+        acc: &mut [[Self::V; N]; M],
+        p: &[*const f32; M],
+        v: *const E,
+    );
+
+    /// Asks for the cache line at `p`; any address is allowed.
+    fn prefetch<T>(self, p: *const T);
+}
+
+/// `2^23 * 1.5`: added to a small float, its low mantissa bits are the float rounded to a whole
+/// number (to nearest even), on every instruction set.
+pub(crate) const SHIFT: f32 = 12_582_912.0;
