@@ -16,12 +16,11 @@
 //! that is read. A few queries (decode) widen halves in registers; many (prefill) widen
 //! a span of positions once and use it from the cache.
 
-use crate::dispatch::dispatch;
 use crate::isa::Token;
-use crate::matmul::{Mat, MatMut, product};
 use crate::rows::exp_scores;
-use crate::simd::{Elem, LANES, Simd};
+use crate::simd::{Elem, LANES, prefetch};
 use crate::threads::Threads;
+use crate::tiles::{Mat, MatMut, Stored};
 
 /// Positions whose keys or values are widened at a time: 16 KiB at a head dimension of 64.
 const SPAN: usize = 64;
@@ -117,8 +116,7 @@ pub(crate) struct Tile<'a, E> {
 /// # Safety
 /// `q` and `out` hold `rows` rows of `group * head_dim` elements; nobody else touches the
 /// outputs.
-#[inline(always)]
-unsafe fn tile_kernel<S: Simd, E: Elem>(s: S, t: Tile<'_, E>, slot: &mut Slot) {
+unsafe fn tile<E: Stored>(token: Token, t: Tile<'_, E>, slot: &mut Slot) {
     let dim = t.head_dim;
     let padded = dim.next_multiple_of(LANES);
     let queries = t.rows * t.group;
@@ -153,14 +151,15 @@ unsafe fn tile_kernel<S: Simd, E: Elem>(s: S, t: Tile<'_, E>, slot: &mut Slot) {
             let out = MatMut { at: scores.at.add(p), stride };
             if wide {
                 let count = SPAN.min(len - p);
-                widen_span(s, span, t.k, p, count, padded);
+                widen_span(token, span, t.k, p, count, padded);
                 let keys = Mat { at: span.cast_const(), stride: padded };
-                product(s, out, q, keys, padded, queries, count);
+                f32::product(token, out, q, keys, padded, queries, count);
                 p += count;
             } else {
                 let (keys, count) = t.k.run(p, len);
-                prefetch_run(s, t.k, p + count, len);
-                product(s, out, q, Mat { at: keys, stride: dim }, dim, queries, count);
+                prefetch_run(t.k, p + count, len);
+                let keys = Mat { at: keys, stride: dim };
+                E::product(token, out, q, keys, dim, queries, count);
                 p += count;
             }
         }
@@ -168,12 +167,13 @@ unsafe fn tile_kernel<S: Simd, E: Elem>(s: S, t: Tile<'_, E>, slot: &mut Slot) {
 
     for query in 0..queries {
         let seen = t.start + query / t.group + 1;
-        slot.sums[query] = exp_scores(s, &mut slot.scores[query * stride..][..seen], t.scale);
+        slot.sums[query] = exp_scores(token, &mut slot.scores[query * stride..][..seen], t.scale);
     }
 
     // Positions that every row sees, then for each row those that are left.
     let acc = MatMut { at: slot.acc.as_mut_ptr(), stride: padded };
-    let probs = Mat { at: slot.scores.as_ptr(), stride };
+    // SAFETY: positions below `len` are inside every row of the scores.
+    let probs = |p, row| unsafe { Mat { at: scores.at.add(row * stride + p).cast_const(), stride } };
     let common = t.start + 1;
     let mut p = 0;
     while p < common {
@@ -181,14 +181,15 @@ unsafe fn tile_kernel<S: Simd, E: Elem>(s: S, t: Tile<'_, E>, slot: &mut Slot) {
         unsafe {
             if wide {
                 let count = SPAN.min(common - p);
-                widen_span(s, span, t.v, p, count, padded);
+                widen_span(token, span, t.v, p, count, padded);
                 let values = Mat { at: span.cast_const(), stride: padded };
-                weigh(s, acc, probs, p, values, queries, count);
+                f32::weigh(token, acc, probs(p, 0), values, queries, count);
                 p += count;
             } else {
                 let (values, count) = t.v.run(p, common);
-                prefetch_run(s, t.v, p + count, len);
-                weigh(s, acc, probs, p, Mat { at: values, stride: dim }, queries, count);
+                prefetch_run(t.v, p + count, len);
+                let values = Mat { at: values, stride: dim };
+                E::weigh(token, acc, probs(p, 0), values, queries, count);
                 p += count;
             }
         }
@@ -197,15 +198,14 @@ unsafe fn tile_kernel<S: Simd, E: Elem>(s: S, t: Tile<'_, E>, slot: &mut Slot) {
         let count = SPAN.min(len - p);
         // SAFETY: as above; row `row` sees the positions below `start + row + 1`.
         unsafe {
-            widen_span(s, span, t.v, p, count, padded);
+            widen_span(token, span, t.v, p, count, padded);
             let values = Mat { at: span.cast_const(), stride: padded };
             for row in 1..t.rows {
                 let Some(count) = (t.start + row + 1).min(p + count).checked_sub(p) else {
                     continue;
                 };
                 let acc = MatMut { at: acc.at.add(row * t.group * padded), stride: padded };
-                let probs = Mat { at: probs.row(row * t.group), stride };
-                weigh(s, acc, probs, p, values, t.group, count);
+                f32::weigh(token, acc, probs(p, row * t.group), values, t.group, count);
             }
         }
         p += count;
@@ -225,6 +225,16 @@ unsafe fn tile_kernel<S: Simd, E: Elem>(s: S, t: Tile<'_, E>, slot: &mut Slot) {
     }
 }
 
+/// Asks for the rows of the block that comes next.
+fn prefetch_run<E: Elem>(from: Paged<'_, E>, p: usize, end: usize) {
+    if p < end {
+        let (rows, count) = from.run(p, end);
+        for i in (0..count * from.head_dim).step_by(64 / size_of::<E>()) {
+            prefetch(rows.wrapping_add(i));
+        }
+    }
+}
+
 fn resize(v: &mut Vec<f32>, len: usize) {
     if v.len() < len {
         v.resize(len, 0.0);
@@ -235,9 +245,8 @@ fn resize(v: &mut Vec<f32>, len: usize) {
 ///
 /// # Safety
 /// `span` holds `count * padded` elements.
-#[inline(always)]
-unsafe fn widen_span<S: Simd, E: Elem>(
-    s: S,
+unsafe fn widen_span<E: Stored>(
+    token: Token,
     span: *mut f32,
     from: Paged<'_, E>,
     p: usize,
@@ -245,168 +254,15 @@ unsafe fn widen_span<S: Simd, E: Elem>(
     padded: usize,
 ) {
     let dim = from.head_dim;
-    let whole = dim / LANES * LANES;
     let mut done = 0;
     while done < count {
         let (rows, run) = from.run(p + done, p + count);
-        for r in 0..run {
-            // SAFETY: `rows` has `run` rows of `dim`; the span's rows are `padded` long.
-            unsafe {
-                let row = rows.add(r * dim);
-                let to = span.add((done + r) * padded);
-                let mut d = 0;
-                while d < whole {
-                    s.store(to.add(d), s.load(row.add(d)));
-                    d += LANES;
-                }
-                if whole < dim {
-                    let mut tail = [E::default(); LANES];
-                    std::ptr::copy_nonoverlapping(
-                        row.add(whole),
-                        tail.as_mut_ptr(),
-                        dim - whole,
-                    );
-                    s.store(to.add(whole), s.load(tail.as_ptr()));
-                }
-            }
+        // SAFETY: `rows` has `run` rows of `dim`; the span's rows are `padded` long.
+        unsafe {
+            let to = MatMut { at: span.add(done * padded), stride: padded };
+            E::widen(token, to, Mat { at: rows, stride: dim }, dim, run);
         }
         done += run;
-    }
-}
-
-/// Asks for the rows of the block that comes next.
-#[inline(always)]
-fn prefetch_run<S: Simd, E: Elem>(s: S, from: Paged<'_, E>, p: usize, end: usize) {
-    if p < end {
-        let (rows, count) = from.run(p, end);
-        let line = 64 / size_of::<E>();
-        let mut i = 0;
-        while i < count * from.head_dim {
-            s.prefetch(rows.wrapping_add(i));
-            i += line;
-        }
-    }
-}
-
-/// `acc[i] += probs[i][p + j] * values[j]` for `j < count` ascending, `i < queries`; rows of
-/// `acc` are whole vectors.
-///
-/// # Safety
-/// The views hold the rows, `values` as long as those of `acc`.
-#[inline(always)]
-unsafe fn weigh<S: Simd, E: Elem>(
-    s: S,
-    acc: MatMut,
-    probs: Mat<f32>,
-    p: usize,
-    values: Mat<E>,
-    queries: usize,
-    count: usize,
-) {
-    // The registers that hold the tile of a matrix product hold as many sums here.
-    let mut i = 0;
-    // SAFETY: the caller's contract, cut into tiles of rows.
-    unsafe {
-        while S::MR >= 4 && i + 4 <= queries {
-            weigh_rows::<S, E, 4, 4>(s, acc, probs, p, values, i, count);
-            i += 4;
-        }
-        while S::MR >= 3 && i + 3 <= queries {
-            weigh_rows::<S, E, 3, 2>(s, acc, probs, p, values, i, count);
-            i += 3;
-        }
-        while i < queries {
-            weigh_rows::<S, E, 1, 4>(s, acc, probs, p, values, i, count);
-            i += 1;
-        }
-    }
-}
-
-/// # Safety
-/// As [`weigh`], with `i + M <= queries`.
-#[inline(always)]
-unsafe fn weigh_rows<S: Simd, E: Elem, const M: usize, const N: usize>(
-    s: S,
-    acc: MatMut,
-    probs: Mat<f32>,
-    p: usize,
-    values: Mat<E>,
-    i: usize,
-    count: usize,
-) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let mut d = 0;
-        while d + N * LANES <= acc.stride {
-            weigh_tile::<S, E, M, N>(s, acc, probs, p, values, i, count, d);
-            d += N * LANES;
-        }
-        while d < acc.stride {
-            weigh_tile::<S, E, M, 1>(s, acc, probs, p, values, i, count, d);
-            d += LANES;
-        }
-    }
-}
-
-/// # Safety
-/// As [`weigh`]; the tile of `M` rows from `i` and `N` vectors from `d` is inside.
-#[inline(always)]
-#[allow(clippy::too_many_arguments, reason = "kernels take plain pointers and sizes")]
-unsafe fn weigh_tile<S: Simd, E: Elem, const M: usize, const N: usize>(
-    s: S,
-    acc: MatMut,
-    probs: Mat<f32>,
-    p: usize,
-    values: Mat<E>,
-    i: usize,
-    count: usize,
-    d: usize,
-) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let mut sums = [[s.splat(0.0); N]; M];
-        let mut weights = [probs.at; M];
-        for r in 0..M {
-            weights[r] = probs.row(i + r).add(p);
-            for c in 0..N {
-                sums[r][c] = s.load(acc.at.add((i + r) * acc.stride + d + c * LANES));
-            }
-        }
-        for j in 0..count {
-            s.axpy(&mut sums, &weights, values.row(j).add(d));
-            for weight in &mut weights {
-                *weight = weight.add(1);
-            }
-        }
-        for r in 0..M {
-            for c in 0..N {
-                s.store(acc.at.add((i + r) * acc.stride + d + c * LANES), sums[r][c]);
-            }
-        }
-    }
-}
-
-dispatch! { unsafe fn tile_f16 = tile_kernel::<u16>(t: Tile<'_, u16>, slot: &mut Slot) }
-dispatch! { unsafe fn tile_f32 = tile_kernel::<f32>(t: Tile<'_, f32>, slot: &mut Slot) }
-
-/// Chooses the kernel for the element type of the blocks.
-pub(crate) trait Cached: Elem {
-    /// # Safety
-    /// As [`tile_kernel`].
-    unsafe fn tile(token: Token, t: Tile<'_, Self>, slot: &mut Slot);
-}
-
-impl Cached for u16 {
-    unsafe fn tile(token: Token, t: Tile<'_, Self>, slot: &mut Slot) {
-        // SAFETY: the caller's contract.
-        unsafe { tile_f16(token, t, slot) }
-    }
-}
-
-impl Cached for f32 {
-    unsafe fn tile(token: Token, t: Tile<'_, Self>, slot: &mut Slot) {
-        // SAFETY: the caller's contract.
-        unsafe { tile_f32(token, t, slot) }
     }
 }
 
@@ -419,7 +275,7 @@ fn tile_rows(rows: usize, len: usize, group: usize) -> usize {
 
 /// Attention of `rows` query rows; see [`crate::Kernels::attention`].
 #[allow(clippy::too_many_arguments, reason = "one call carries a whole layer's attention")]
-pub(crate) fn attention<E: Cached>(
+pub(crate) fn attention<E: Stored>(
     token: Token,
     pool: &Threads,
     out: &mut [f32],
@@ -451,8 +307,8 @@ pub(crate) fn attention<E: Cached>(
     }
 
     let group = shape.group();
-    let tile = tile_rows(rows, len, group);
-    let tiles = rows.div_ceil(tile);
+    let tile_rows = tile_rows(rows, len, group);
+    let tiles = rows.div_ceil(tile_rows);
     let parts = tiles * n_kv_heads;
     scratch.slots.resize_with(pool.count().max(scratch.slots.len()), Slot::default);
     let slots = Shared(scratch.slots.as_mut_ptr());
@@ -461,8 +317,8 @@ pub(crate) fn attention<E: Cached>(
         let (slots, out) = (&slots, &out);
         // The longest rows first: the short ones fill the gaps at the end.
         let (tile_index, kv_head) = (tiles - 1 - part / n_kv_heads, part % n_kv_heads);
-        let row = tile_index * tile;
-        let rows = tile.min(rows - row);
+        let row = tile_index * tile_rows;
+        let rows = tile_rows.min(rows - row);
         let column = kv_head * group * head_dim;
         let off = kv_head * block_tokens * head_dim;
         let paged = |blocks| Paged { blocks, off, block_tokens, head_dim };
@@ -480,7 +336,7 @@ pub(crate) fn attention<E: Cached>(
                 q: Mat { at: q.as_ptr().add(row * row_len + column), stride: row_len },
                 out: MatMut { at: out.at.add(row * row_len + column), stride: row_len },
             };
-            E::tile(token, t, &mut *slots.0.add(slot));
+            tile(token, t, &mut *slots.0.add(slot));
         }
     });
 }

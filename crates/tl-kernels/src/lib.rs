@@ -29,6 +29,7 @@ mod matmul;
 mod rows;
 mod simd;
 mod threads;
+mod tiles;
 mod weights;
 
 pub use attention::{AttnScratch, AttnShape};

@@ -12,10 +12,9 @@
 
 use std::cell::RefCell;
 
-use crate::dispatch::dispatch;
 use crate::isa::Token;
-use crate::simd::{Elem, LANES, Simd};
 use crate::threads::Threads;
+use crate::tiles::{Mat, MatMut, Stored};
 use crate::weights::{Data, Weights};
 
 /// Activation rows up to which halves are widened in registers at each use.
@@ -27,225 +26,45 @@ const BLOCK_BYTES: usize = 192 * 1024;
 /// Multiply-adds below which waking other threads costs more than it gives.
 const WORTH_SHARING: usize = 1 << 15;
 
-/// A matrix view: rows `stride` elements apart.
-#[derive(Clone, Copy)]
-pub(crate) struct Mat<T> {
-    pub(crate) at: *const T,
-    pub(crate) stride: usize,
-}
-
-impl<T> Mat<T> {
-    /// # Safety
-    /// Row `i` is inside what `at` points to.
-    #[inline(always)]
-    pub(crate) unsafe fn row(self, i: usize) -> *const T {
-        // SAFETY: the caller vouches for the row.
-        unsafe { self.at.add(i * self.stride) }
-    }
-}
-
-/// Where outputs go: rows `stride` elements apart.
-#[derive(Clone, Copy)]
-pub(crate) struct MatMut {
-    pub(crate) at: *mut f32,
-    pub(crate) stride: usize,
-}
-
-// SAFETY: a plain address; the parts of a job write disjoint elements through it.
-unsafe impl Send for MatMut {}
-// SAFETY: as above.
-unsafe impl Sync for MatMut {}
-
-/// `out[i][j] = dot(act[i], w[j])` for `i < m`, `j < n`, over `k` columns.
-///
-/// Rows of `w` are readable, and padded with zeros, up to a whole vector; rows of
-/// `act` end at `k`.
-///
-/// # Safety
-/// The views hold `m` and `n` such rows, and nobody else touches the outputs.
-#[inline(always)]
-pub(crate) unsafe fn product<S: Simd, E: Elem>(
-    s: S,
-    out: MatMut,
-    act: Mat<f32>,
-    w: Mat<E>,
-    k: usize,
-    m: usize,
-    n: usize,
-) {
-    let mut i = 0;
-    // SAFETY: the caller's contract, cut into tiles of rows.
-    unsafe {
-        while S::MR >= 4 && i + 4 <= m {
-            strip::<S, E, 4, 2, 4>(s, out, act, w, k, i, n);
-            i += 4;
-        }
-        while S::MR >= 3 && i + 3 <= m {
-            strip::<S, E, 3, 2, 2>(s, out, act, w, k, i, n);
-            i += 3;
-        }
-        while S::MR >= 2 && i + 2 <= m {
-            strip::<S, E, 2, 2, 3>(s, out, act, w, k, i, n);
-            i += 2;
-        }
-        while i < m {
-            strip::<S, E, 1, 2, 4>(s, out, act, w, k, i, n);
-            i += 1;
-        }
-    }
-}
-
-/// `M` rows of outputs, `N` columns at a time and then one at a time.
-///
-/// # Safety
-/// As [`product`], with `i + M <= m`.
-#[inline(always)]
-unsafe fn strip<S: Simd, E: Elem, const M: usize, const REST: usize, const N: usize>(
-    s: S,
-    out: MatMut,
-    act: Mat<f32>,
-    w: Mat<E>,
-    k: usize,
-    i: usize,
-    n: usize,
-) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let mut rows = [act.at; M];
-        for (r, row) in rows.iter_mut().enumerate() {
-            *row = act.row(i + r);
-        }
-        let mut j = 0;
-        while j + N <= n {
-            tile::<S, E, M, N>(s, out, &rows, w, k, i, j);
-            j += N;
-        }
-        while j + REST <= n {
-            tile::<S, E, M, REST>(s, out, &rows, w, k, i, j);
-            j += REST;
-        }
-        while j < n {
-            tile::<S, E, M, 1>(s, out, &rows, w, k, i, j);
-            j += 1;
-        }
-    }
-}
-
-/// # Safety
-/// As [`product`]; the tile at `(i, j)` is inside.
-#[inline(always)]
-unsafe fn tile<S: Simd, E: Elem, const M: usize, const N: usize>(
-    s: S,
-    out: MatMut,
-    rows: &[*const f32; M],
-    w: Mat<E>,
-    k: usize,
-    i: usize,
-    j: usize,
-) {
-    // SAFETY: the caller's contract; the last, partial vector of a row of activations is
-    // read from a copy.
-    unsafe {
-        let mut cols = [w.at; N];
-        for (c, col) in cols.iter_mut().enumerate() {
-            *col = w.row(j + c);
-        }
-        let mut acc = [[s.splat(0.0); N]; M];
-        let whole = k / LANES * LANES;
-        let mut off = 0;
-        while off < whole {
-            if M == 1 {
-                for col in &cols {
-                    s.prefetch(col.wrapping_add(off + N * w.stride));
-                }
-            }
-            s.step(&mut acc, rows, &cols, off);
-            off += LANES;
-        }
-        if whole < k {
-            let mut tail = [[0.0f32; LANES]; M];
-            let mut tails = [tail[0].as_ptr(); M];
-            for r in 0..M {
-                std::ptr::copy_nonoverlapping(rows[r].add(whole), tail[r].as_mut_ptr(), k - whole);
-                tails[r] = tail[r].as_ptr();
-            }
-            let cols = cols.map(|col| col.add(whole));
-            s.step(&mut acc, &tails, &cols, 0);
-        }
-        let mut sums = [s.splat(0.0); 8];
-        let mut flat = 0;
-        while flat < M * N {
-            let count = (M * N - flat).min(8);
-            for (f, sum) in sums.iter_mut().enumerate().take(count) {
-                *sum = acc[(flat + f) / N][(flat + f) % N];
-            }
-            let totals = s.sum8(sums);
-            for (f, total) in totals.iter().enumerate().take(count) {
-                let (r, c) = ((flat + f) / N, (flat + f) % N);
-                *out.at.add((i + r) * out.stride + j + c) = *total;
-            }
-            flat += 8;
-        }
-    }
-}
-
-/// Widens `n` rows of `stride` elements.
-///
-/// # Safety
-/// `panel` holds `n * stride` elements, `w` that many rows; `stride` is whole vectors.
-#[inline(always)]
-unsafe fn widen<S: Simd, E: Elem>(s: S, panel: *mut f32, w: Mat<E>, n: usize) {
-    let mut i = 0;
-    while i < n * w.stride {
-        // SAFETY: the caller's contract; rows follow one another without gaps.
-        unsafe { s.store(panel.add(i), s.load(w.at.add(i))) };
-        i += LANES;
-    }
-}
-
-/// The product through widened panels; `panel` holds `panel_rows` rows of `w.stride`.
-///
-/// # Safety
-/// As [`product`].
-#[inline(always)]
-#[allow(clippy::too_many_arguments, reason = "kernels take plain pointers and sizes")]
-unsafe fn panels<S: Simd, E: Elem>(
-    s: S,
-    out: MatMut,
-    act: Mat<f32>,
-    w: Mat<E>,
-    k: usize,
-    m: usize,
-    n: usize,
-    panel: &mut [f32],
-    panel_rows: usize,
-) {
-    let mut j = 0;
-    while j < n {
-        let count = panel_rows.min(n - j);
-        // SAFETY: the caller's contract, for the columns `j..j + count`.
-        unsafe {
-            let rows = Mat { at: w.row(j), stride: w.stride };
-            widen(s, panel.as_mut_ptr(), rows, count);
-            let wide = Mat { at: panel.as_ptr(), stride: w.stride };
-            let out = MatMut { at: out.at.add(j), stride: out.stride };
-            product(s, out, act, wide, k, m, count);
-        }
-        j += count;
-    }
-}
-
-dispatch! { unsafe fn product_f16 = product::<u16>(
-    out: MatMut, act: Mat<f32>, w: Mat<u16>, k: usize, m: usize, n: usize) }
-dispatch! { unsafe fn product_f32 = product::<f32>(
-    out: MatMut, act: Mat<f32>, w: Mat<f32>, k: usize, m: usize, n: usize) }
-dispatch! { unsafe fn panels_f16 = panels::<u16>(
-    out: MatMut, act: Mat<f32>, w: Mat<u16>, k: usize, m: usize, n: usize,
-    panel: &mut [f32], panel_rows: usize) }
-
 thread_local! {
     /// The widened panel of this thread, kept between products.
     static PANEL: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The product through panels of `panel_rows` widened rows.
+///
+/// # Safety
+/// As [`Stored::product`]; rows of `w` follow one another without gaps.
+#[allow(clippy::too_many_arguments, reason = "kernels take plain pointers and sizes")]
+unsafe fn by_panels<E: Stored>(
+    token: Token,
+    out: MatMut,
+    act: Mat<f32>,
+    w: Mat<E>,
+    k: usize,
+    m: usize,
+    n: usize,
+    panel_rows: usize,
+) {
+    PANEL.with_borrow_mut(|panel| {
+        if panel.len() < panel_rows * w.stride {
+            panel.resize(panel_rows * w.stride, 0.0);
+        }
+        let mut j = 0;
+        while j < n {
+            let count = panel_rows.min(n - j);
+            // SAFETY: the caller's contract, for the columns `j..j + count`; the panel holds them.
+            unsafe {
+                let rows = Mat { at: w.row(j), stride: w.stride };
+                let wide = MatMut { at: panel.as_mut_ptr(), stride: w.stride };
+                E::widen(token, wide, rows, w.stride, count);
+                let wide = Mat { at: panel.as_ptr(), stride: w.stride };
+                let out = MatMut { at: out.at.add(j), stride: out.stride };
+                f32::product(token, out, act, wide, k, m, count);
+            }
+            j += count;
+        }
+    });
 }
 
 /// How a product is cut: parts are blocks of rows times runs of columns.
@@ -310,21 +129,15 @@ pub(crate) fn matmul(
                 Data::F32(lines) => {
                     let rows = &lines.as_slice::<f32>()[j * stride..][..n * stride];
                     let rows = Mat { at: rows.as_ptr(), stride };
-                    product_f32(token, out, act, rows, k, m, n);
+                    f32::product(token, out, act, rows, k, m, n);
                 }
                 Data::F16(lines) => {
                     let rows = &lines.as_slice::<u16>()[j * stride..][..n * stride];
                     let rows = Mat { at: rows.as_ptr(), stride };
                     if plan.panel_rows == 0 {
-                        product_f16(token, out, act, rows, k, m, n);
+                        u16::product(token, out, act, rows, k, m, n);
                     } else {
-                        PANEL.with_borrow_mut(|panel| {
-                            let elements = plan.panel_rows * stride;
-                            if panel.len() < elements {
-                                panel.resize(elements, 0.0);
-                            }
-                            panels_f16(token, out, act, rows, k, m, n, panel, plan.panel_rows);
-                        });
+                        by_panels(token, out, act, rows, k, m, n, plan.panel_rows);
                     }
                 }
             }

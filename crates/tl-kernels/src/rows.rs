@@ -15,7 +15,7 @@ use crate::simd::{LANES, SHIFT, Simd};
 /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial of degree 7 in `r`, and `2^n`
 /// put on in two factors, since `2^128` has no f32.
 #[inline(always)]
-pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
+fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     let capped = s.min(s.splat(89.0), x);
     let shifted = s.fma(capped, s.splat(std::f32::consts::LOG2_E), s.splat(SHIFT));
     let n = s.sub(shifted, s.splat(SHIFT));
@@ -121,7 +121,7 @@ fn max_kernel<S: Simd>(s: S, x: &[f32]) -> f32 {
 
 /// `x[j] = exp(x[j] * scale - max)`, where `max` is the largest `x[j] * scale`; their sum.
 #[inline(always)]
-pub(crate) fn exp_scores<S: Simd>(s: S, x: &mut [f32], scale: f32) -> f32 {
+fn exp_scores_kernel<S: Simd>(s: S, x: &mut [f32], scale: f32) -> f32 {
     let scale = s.splat(scale);
     let mut m = s.splat(f32::NEG_INFINITY);
     let mut i = 0;
@@ -145,7 +145,7 @@ pub(crate) fn exp_scores<S: Simd>(s: S, x: &mut [f32], scale: f32) -> f32 {
 
 #[inline(always)]
 fn softmax_kernel<S: Simd>(s: S, x: &mut [f32]) {
-    let sum = s.splat(exp_scores(s, x, 1.0));
+    let sum = s.splat(exp_scores_kernel(s, x, 1.0));
     let mut i = 0;
     while i < x.len() {
         let p = s.div(load_or(s, x, i, 0.0), sum);
@@ -198,5 +198,6 @@ dispatch! { pub(crate) fn silu_mul = silu_mul_kernel(gate: &[f32], up: &[f32], o
 dispatch! { pub(crate) fn exp_all = exp_kernel(x: &mut [f32]) }
 dispatch! { pub(crate) fn max_all = max_kernel(x: &[f32]) -> f32 }
 dispatch! { pub(crate) fn softmax = softmax_kernel(x: &mut [f32]) }
+dispatch! { pub(crate) fn exp_scores = exp_scores_kernel(x: &mut [f32], scale: f32) -> f32 }
 dispatch! { pub(crate) fn to_f16 = to_f16_kernel(src: &[f32], dst: &mut [u16]) }
 dispatch! { pub(crate) fn to_f32 = to_f32_kernel(src: &[u16], dst: &mut [f32]) }

@@ -271,10 +271,4 @@ impl Simd for Avx2 {
             }
         }
     }
-
-    #[inline(always)]
-    fn prefetch<T>(self, p: *const T) {
-        // SAFETY: a prefetch never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
-    }
 }

@@ -157,9 +157,6 @@ impl Simd for Portable {
             }
         }
     }
-
-    #[inline(always)]
-    fn prefetch<T>(self, _p: *const T) {}
 }
 
 const _: () = assert!(SHIFT.to_bits() << 23 == 0, "the shift must vanish from the exponent bits");

@@ -1,0 +1,345 @@
+//! The loops below every product and every attention, generic over lanes and storage.
+//!
+//! Everything here works on plain addresses; `matmul.rs` and `attention.rs` decide what is
+//! computed where and vouch for the sizes. The sums of a tile of outputs stay in
+//! registers while their terms are added one after the other, so the size of a tile
+//! cannot be seen in a result.
+
+use crate::dispatch::dispatch;
+use crate::isa::Token;
+use crate::simd::{Elem, LANES, Simd, prefetch};
+
+/// A matrix view: rows `stride` elements apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Mat<T> {
+    pub(crate) at: *const T,
+    pub(crate) stride: usize,
+}
+
+impl<T> Mat<T> {
+    /// # Safety
+    /// Row `i` is inside what `at` points to.
+    #[inline(always)]
+    pub(crate) unsafe fn row(self, i: usize) -> *const T {
+        // SAFETY: the caller vouches for the row.
+        unsafe { self.at.add(i * self.stride) }
+    }
+}
+
+/// Where outputs go: rows `stride` elements apart.
+#[derive(Clone, Copy)]
+pub(crate) struct MatMut {
+    pub(crate) at: *mut f32,
+    pub(crate) stride: usize,
+}
+
+// SAFETY: a plain address; the parts of a job write disjoint elements through it.
+unsafe impl Send for MatMut {}
+// SAFETY: as above.
+unsafe impl Sync for MatMut {}
+
+/// `out[i][j] = dot(act[i], w[j])` for `i < m`, `j < n`, over `k` columns.
+///
+/// Rows of `w` are readable, and padded with zeros, up to a whole vector; rows of
+/// `act` end at `k`.
+///
+/// # Safety
+/// The views hold `m` and `n` such rows, and nobody else touches the outputs.
+#[inline(always)]
+unsafe fn product<S: Simd, E: Elem>(
+    s: S,
+    out: MatMut,
+    act: Mat<f32>,
+    w: Mat<E>,
+    k: usize,
+    m: usize,
+    n: usize,
+) {
+    let mut i = 0;
+    // SAFETY: the caller's contract, cut into tiles of rows.
+    unsafe {
+        while S::MR >= 4 && i + 4 <= m {
+            strip::<S, E, 4, 2, 4>(s, out, act, w, k, i, n);
+            i += 4;
+        }
+        while S::MR >= 3 && i + 3 <= m {
+            strip::<S, E, 3, 2, 2>(s, out, act, w, k, i, n);
+            i += 3;
+        }
+        while S::MR >= 2 && i + 2 <= m {
+            strip::<S, E, 2, 2, 3>(s, out, act, w, k, i, n);
+            i += 2;
+        }
+        while i < m {
+            strip::<S, E, 1, 2, 4>(s, out, act, w, k, i, n);
+            i += 1;
+        }
+    }
+}
+
+/// `M` rows of outputs, `N` columns at a time and then one at a time.
+///
+/// # Safety
+/// As [`product`], with `i + M <= m`.
+#[inline(always)]
+unsafe fn strip<S: Simd, E: Elem, const M: usize, const REST: usize, const N: usize>(
+    s: S,
+    out: MatMut,
+    act: Mat<f32>,
+    w: Mat<E>,
+    k: usize,
+    i: usize,
+    n: usize,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let mut rows = [act.at; M];
+        for (r, row) in rows.iter_mut().enumerate() {
+            *row = act.row(i + r);
+        }
+        let mut j = 0;
+        while j + N <= n {
+            tile::<S, E, M, N>(s, out, &rows, w, k, i, j);
+            j += N;
+        }
+        while j + REST <= n {
+            tile::<S, E, M, REST>(s, out, &rows, w, k, i, j);
+            j += REST;
+        }
+        while j < n {
+            tile::<S, E, M, 1>(s, out, &rows, w, k, i, j);
+            j += 1;
+        }
+    }
+}
+
+/// # Safety
+/// As [`product`]; the tile at `(i, j)` is inside.
+#[inline(always)]
+unsafe fn tile<S: Simd, E: Elem, const M: usize, const N: usize>(
+    s: S,
+    out: MatMut,
+    rows: &[*const f32; M],
+    w: Mat<E>,
+    k: usize,
+    i: usize,
+    j: usize,
+) {
+    // SAFETY: the caller's contract; the last, partial vector of a row of activations is
+    // read from a copy.
+    unsafe {
+        let mut cols = [w.at; N];
+        for (c, col) in cols.iter_mut().enumerate() {
+            *col = w.row(j + c);
+        }
+        let mut acc = [[s.splat(0.0); N]; M];
+        let whole = k / LANES * LANES;
+        let mut off = 0;
+        while off < whole {
+            if M == 1 {
+                for col in &cols {
+                    prefetch(col.wrapping_add(off + N * w.stride));
+                }
+            }
+            s.step(&mut acc, rows, &cols, off);
+            off += LANES;
+        }
+        if whole < k {
+            let mut tail = [[0.0f32; LANES]; M];
+            let mut tails = [tail[0].as_ptr(); M];
+            for r in 0..M {
+                std::ptr::copy_nonoverlapping(rows[r].add(whole), tail[r].as_mut_ptr(), k - whole);
+                tails[r] = tail[r].as_ptr();
+            }
+            let cols = cols.map(|col| col.add(whole));
+            s.step(&mut acc, &tails, &cols, 0);
+        }
+        let mut sums = [s.splat(0.0); 8];
+        let mut flat = 0;
+        while flat < M * N {
+            let count = (M * N - flat).min(8);
+            for (f, sum) in sums.iter_mut().enumerate().take(count) {
+                *sum = acc[(flat + f) / N][(flat + f) % N];
+            }
+            let totals = s.sum8(sums);
+            for (f, total) in totals.iter().enumerate().take(count) {
+                let (r, c) = ((flat + f) / N, (flat + f) % N);
+                *out.at.add((i + r) * out.stride + j + c) = *total;
+            }
+            flat += 8;
+        }
+    }
+}
+
+/// Copies `n` rows of `dim` elements as f32, zeros up to the next whole vector.
+///
+/// # Safety
+/// `from` holds the rows; the rows of `to` are whole vectors that hold `dim` elements.
+#[inline(always)]
+unsafe fn widen<S: Simd, E: Elem>(s: S, to: MatMut, from: Mat<E>, dim: usize, n: usize) {
+    let whole = dim / LANES * LANES;
+    for i in 0..n {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let (to, from) = (to.at.add(i * to.stride), from.row(i));
+            let mut d = 0;
+            while d < whole {
+                s.store(to.add(d), s.load(from.add(d)));
+                d += LANES;
+            }
+            if whole < dim {
+                let mut tail = [E::default(); LANES];
+                std::ptr::copy_nonoverlapping(from.add(whole), tail.as_mut_ptr(), dim - whole);
+                s.store(to.add(whole), s.load(tail.as_ptr()));
+            }
+        }
+    }
+}
+
+/// `acc[i] += probs[i][j] * values[j]` for `j < count` ascending, `i < queries`; rows of
+/// `acc` are whole vectors.
+///
+/// # Safety
+/// The views hold the rows, `values` as long as those of `acc`.
+#[inline(always)]
+unsafe fn weigh<S: Simd, E: Elem>(
+    s: S,
+    acc: MatMut,
+    probs: Mat<f32>,
+    values: Mat<E>,
+    queries: usize,
+    count: usize,
+) {
+    // The registers that hold the tile of a matrix product hold as many sums here.
+    let mut i = 0;
+    // SAFETY: the caller's contract, cut into tiles of rows.
+    unsafe {
+        while S::MR >= 4 && i + 4 <= queries {
+            weigh_rows::<S, E, 4, 4>(s, acc, probs, values, i, count);
+            i += 4;
+        }
+        while S::MR >= 3 && i + 3 <= queries {
+            weigh_rows::<S, E, 3, 2>(s, acc, probs, values, i, count);
+            i += 3;
+        }
+        while i < queries {
+            weigh_rows::<S, E, 1, 4>(s, acc, probs, values, i, count);
+            i += 1;
+        }
+    }
+}
+
+/// # Safety
+/// As [`weigh`], with `i + M <= queries`.
+#[inline(always)]
+unsafe fn weigh_rows<S: Simd, E: Elem, const M: usize, const N: usize>(
+    s: S,
+    acc: MatMut,
+    probs: Mat<f32>,
+    values: Mat<E>,
+    i: usize,
+    count: usize,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let mut d = 0;
+        while d + N * LANES <= acc.stride {
+            weigh_tile::<S, E, M, N>(s, acc, probs, values, i, count, d);
+            d += N * LANES;
+        }
+        while d < acc.stride {
+            weigh_tile::<S, E, M, 1>(s, acc, probs, values, i, count, d);
+            d += LANES;
+        }
+    }
+}
+
+/// # Safety
+/// As [`weigh`]; the tile of `M` rows from `i` and `N` vectors from `d` is inside.
+#[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "kernels take plain pointers and sizes")]
+unsafe fn weigh_tile<S: Simd, E: Elem, const M: usize, const N: usize>(
+    s: S,
+    acc: MatMut,
+    probs: Mat<f32>,
+    values: Mat<E>,
+    i: usize,
+    count: usize,
+    d: usize,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let mut sums = [[s.splat(0.0); N]; M];
+        let mut weights = [probs.at; M];
+        for r in 0..M {
+            weights[r] = probs.row(i + r);
+            for c in 0..N {
+                sums[r][c] = s.load(acc.at.add((i + r) * acc.stride + d + c * LANES));
+            }
+        }
+        for j in 0..count {
+            s.axpy(&mut sums, &weights, values.row(j).add(d));
+            for weight in &mut weights {
+                *weight = weight.add(1);
+            }
+        }
+        for r in 0..M {
+            for c in 0..N {
+                s.store(acc.at.add((i + r) * acc.stride + d + c * LANES), sums[r][c]);
+            }
+        }
+    }
+}
+
+/// The kernels for one way of storing weights, keys and values.
+pub(crate) trait Stored: Elem {
+    /// See [`product`].
+    ///
+    /// # Safety
+    /// As there.
+    #[allow(clippy::too_many_arguments, reason = "kernels take plain pointers and sizes")]
+    unsafe fn product(
+        token: Token,
+        out: MatMut,
+        act: Mat<f32>,
+        w: Mat<Self>,
+        k: usize,
+        m: usize,
+        n: usize,
+    );
+
+    /// See [`widen`].
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn widen(token: Token, to: MatMut, from: Mat<Self>, dim: usize, n: usize);
+
+    /// See [`weigh`].
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn weigh(
+        token: Token,
+        acc: MatMut,
+        probs: Mat<f32>,
+        values: Mat<Self>,
+        queries: usize,
+        count: usize,
+    );
+}
+
+macro_rules! stored {
+    ($elem:ty) => {
+        impl Stored for $elem {
+            dispatch! { unsafe fn product = product::<$elem>(
+                out: MatMut, act: Mat<f32>, w: Mat<$elem>, k: usize, m: usize, n: usize) }
+            dispatch! { unsafe fn widen = widen::<$elem>(
+                to: MatMut, from: Mat<$elem>, dim: usize, n: usize) }
+            dispatch! { unsafe fn weigh = weigh::<$elem>(
+                acc: MatMut, probs: Mat<f32>, values: Mat<$elem>, queries: usize, count: usize) }
+        }
+    };
+}
+
+stored!(u16);
+stored!(f32);
