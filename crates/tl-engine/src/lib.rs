@@ -1,1 +1,3 @@
 //! One engine: sampler, scheduler, step loop, KV transfer, heartbeat
+
+pub mod sample;

@@ -1,0 +1,311 @@
+//! The sampler, in the order of `contracts/spec/sampling.md`.
+//!
+//! The specification takes a softmax after each filter. The most likely token passes
+//! every filter, so that all of them subtract the same maximum: each exponential is
+//! computed once and only the sums are taken anew.
+
+use super::math::{exp, ln};
+use super::rank::{Ranked, first_ranked};
+use super::{History, Pcg32, SampleError, SamplingParams};
+
+/// How many ranked ids top-p looks at first; eight times as many when they do not do.
+const FIRST_LOOK: usize = 256;
+
+/// The work space of the sampler, to be used again for every token.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    /// Penalized logits.
+    logits: Vec<f64>,
+    /// Their exponentials after subtraction of the maximum.
+    weights: Vec<f64>,
+    /// The same after division by the temperature.
+    scaled: Vec<f64>,
+    /// Ids that passed the filters so far, ascending, with their weights.
+    kept: Vec<(u32, f64)>,
+    ranked: Vec<Ranked>,
+}
+
+/// One chosen token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampled {
+    /// Its id.
+    pub token: u32,
+    /// Natural logarithm of its probability after the penalties and before
+    /// temperature and filters.
+    pub logprob: f64,
+    /// Uniforms taken from the generator: 0 when greedy, else 1.
+    pub draws: u32,
+}
+
+/// A position whose logits have had their penalties.
+#[derive(Debug)]
+pub struct Scored<'a> {
+    work: &'a mut Sampler,
+    params: SamplingParams,
+    max: f64,
+    /// Sum of `work.weights` and its logarithm.
+    total: f64,
+    ln_total: f64,
+}
+
+impl Sampler {
+    /// An empty work space; it grows to a few times the vocabulary with its first use.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Applies the penalties of `history` to `logits`, one per token id. Ids of the
+    /// history beyond the vocabulary do not count.
+    ///
+    /// # Errors
+    /// [`SampleError::Range`] for parameters out of range; [`SampleError::NanLogits`],
+    /// [`SampleError::InfiniteLogits`] and [`SampleError::FullyMasked`] for logits that
+    /// leave no choice; [`SampleError::Overflow`].
+    pub fn score(
+        &mut self,
+        logits: &[f32],
+        params: &SamplingParams,
+        history: &History,
+    ) -> Result<Scored<'_>, SampleError> {
+        params.validate()?;
+        self.logits.clear();
+        self.logits.extend(logits.iter().map(|&x| f64::from(x)));
+        if !logits.iter().fold(true, |ok, &x| ok & (x < f32::INFINITY)) {
+            return Err(bad_logit(logits));
+        }
+        self.penalize(params, history)?;
+        let max = maximum(&self.logits);
+        if max == f64::NEG_INFINITY {
+            return Err(SampleError::FullyMasked { vocab: logits.len() });
+        }
+        self.weights.clear();
+        self.weights.extend(self.logits.iter().map(|&l| exp(l - max)));
+        let total = self.weights.iter().fold(0.0, |sum, &w| sum + w);
+        Ok(Scored { work: self, params: *params, max, total, ln_total: ln(total) })
+    }
+
+    /// Steps 2 and 3.
+    fn penalize(&mut self, params: &SamplingParams, history: &History) -> Result<(), SampleError> {
+        let repetition = params.repetition_penalty;
+        let (presence, frequency) = (params.presence_penalty, params.frequency_penalty);
+        if repetition == 1.0 && presence == 0.0 && frequency == 0.0 {
+            return Ok(());
+        }
+        for (id, count) in history.iter() {
+            let Some(l) = self.logits.get_mut(id as usize) else { break };
+            if repetition != 1.0 {
+                *l = if *l > 0.0 { *l / repetition } else { *l * repetition };
+            }
+            if count > 0 {
+                *l -= frequency * f64::from(count);
+                *l -= presence;
+            }
+            // Neither a number beyond the largest nor a difference of infinities.
+            if l.is_nan() || *l == f64::INFINITY {
+                return Err(SampleError::Overflow { temperature: params.temperature });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Scored<'_> {
+    /// The reported logprob of a token; minus infinity for one that is masked or not
+    /// in the vocabulary.
+    pub fn logprob(&self, token: u32) -> f64 {
+        let l = self.work.logits.get(token as usize).copied().unwrap_or(f64::NEG_INFINITY);
+        self.reported(l)
+    }
+
+    fn reported(&self, logit: f64) -> f64 {
+        (logit - self.max) - self.ln_total
+    }
+
+    /// The `n` most likely tokens with their reported logprobs, most likely first, ties
+    /// by id. Fewer when the rest is masked.
+    pub fn top_logprobs(&mut self, n: usize) -> Vec<(u32, f64)> {
+        let (max, ln_total) = (self.max, self.ln_total);
+        let mut ranked = std::mem::take(&mut self.work.ranked);
+        first_ranked(&self.work.logits, n, |l| (l - max) - ln_total, &mut ranked);
+        let top = ranked.iter().map(|&(_, id)| (id, self.logprob(id))).collect();
+        self.work.ranked = ranked;
+        top
+    }
+
+    /// Chooses the token: steps 4 to 11. Takes one uniform from `rng`, none at
+    /// temperature 0.
+    ///
+    /// # Errors
+    /// [`SampleError::Overflow`] when the temperature is so near 0 that the logits
+    /// leave the numbers; nothing is drawn then.
+    pub fn sample(&mut self, rng: &mut Pcg32) -> Result<Sampled, SampleError> {
+        if self.params.temperature == 0.0 {
+            let best = self.work.logits.iter().position(|&l| l == self.max);
+            // The maximum is one of the logits.
+            return Ok(self.sampled(best.unwrap_or(0) as u32, 0));
+        }
+        if !(self.max / self.params.temperature).is_finite() {
+            return Err(SampleError::Overflow { temperature: self.params.temperature });
+        }
+        let token = if self.filter() {
+            let total = sum(self.work.kept.iter().map(|&(_, w)| w));
+            let kept = self.work.kept.iter().copied();
+            choose(kept, total, rng.uniform_f64())
+        } else {
+            let (weights, total) = self.scaled_weights();
+            choose((0..).zip(weights.iter().copied()), total, rng.uniform_f64())
+        };
+        Ok(self.sampled(token, 1))
+    }
+
+    fn sampled(&self, token: u32, draws: u32) -> Sampled {
+        Sampled { token, logprob: self.logprob(token), draws }
+    }
+
+    /// Step 5 for every id: the weights at the request's temperature, and their sum.
+    fn scaled_weights(&mut self) -> (&[f64], f64) {
+        let temperature = self.params.temperature;
+        let Sampler { logits, weights, scaled, .. } = &mut *self.work;
+        if temperature == 1.0 {
+            return (weights, self.total);
+        }
+        let max = self.max / temperature;
+        scaled.clear();
+        scaled.extend(logits.iter().map(|&l| exp(l / temperature - max)));
+        (scaled, sum(scaled.iter().copied()))
+    }
+
+    /// Steps 5 to 8: leaves in `work.kept` the ids that pass, ascending. False when
+    /// every filter is off; then `work.kept` is not touched.
+    fn filter(&mut self) -> bool {
+        let SamplingParams { top_k, top_p, min_p, .. } = self.params;
+        let top_k = usize::try_from(top_k).unwrap_or(0);
+        if 0 < top_k && top_k < self.work.logits.len() {
+            self.keep_first(top_k);
+        } else if top_p < 1.0 {
+            self.keep_mass(top_p);
+        } else if min_p > 0.0 {
+            self.scaled_weights();
+            let Sampler { weights, scaled, kept, .. } = &mut *self.work;
+            let weights = if self.params.temperature == 1.0 { weights } else { scaled };
+            kept.clear();
+            // A weight of 0 is masked, or so small that no sum notices it.
+            kept.extend((0..).zip(weights.iter().copied()).filter(|&(_, w)| w > 0.0));
+        } else {
+            return false;
+        }
+        if min_p > 0.0 {
+            let kept = &mut self.work.kept;
+            let total = sum(kept.iter().map(|&(_, w)| w));
+            // The largest weight is that of the maximum, which is 1.
+            let least = min_p * (1.0 / total);
+            kept.retain(|&(_, w)| w / total >= least);
+        }
+        true
+    }
+
+    /// Step 6, and step 7 on what it keeps.
+    fn keep_first(&mut self, k: usize) {
+        let SamplingParams { temperature, top_p, .. } = self.params;
+        let max = self.max / temperature;
+        let Sampler { logits, scaled, ranked, kept, .. } = &mut *self.work;
+        first_ranked(logits, k, |l| l / temperature, ranked);
+        scaled.resize(logits.len(), 0.0);
+        for &(_, id) in &*ranked {
+            let at = id as usize;
+            scaled[at] = exp(logits[at] / temperature - max);
+        }
+        keep(ranked, scaled, kept);
+        if top_p < 1.0 {
+            let total = sum(kept.iter().map(|&(_, w)| w));
+            if let Some(n) = reaching(top_p, ranked, scaled, total) {
+                keep(&ranked[..n], scaled, kept);
+            }
+        }
+    }
+
+    /// Step 7 over the whole vocabulary.
+    fn keep_mass(&mut self, top_p: f64) {
+        let temperature = self.params.temperature;
+        let total = self.scaled_weights().1;
+        let Sampler { logits, weights, scaled, ranked, kept } = &mut *self.work;
+        let weights = if temperature == 1.0 { weights } else { scaled };
+        let mut look = FIRST_LOOK;
+        let n = loop {
+            first_ranked(logits, look, |l| l / temperature, ranked);
+            match reaching(top_p, ranked, weights, total) {
+                Some(n) => break n,
+                None if ranked.len() < look => break ranked.len(),
+                None => look = look.saturating_mul(8),
+            }
+        };
+        keep(&ranked[..n], weights, kept);
+    }
+}
+
+/// How many of `ranked` it takes for their probabilities to reach `top_p`.
+fn reaching(top_p: f64, ranked: &[Ranked], weights: &[f64], total: f64) -> Option<usize> {
+    let mut mass = 0.0;
+    let last = ranked.iter().position(|&(_, id)| {
+        mass += weights[id as usize] / total;
+        mass >= top_p
+    });
+    last.map(|at| at + 1)
+}
+
+/// Fills `kept` with the ranked ids, ascending, and their weights.
+fn keep(ranked: &[Ranked], weights: &[f64], kept: &mut Vec<(u32, f64)>) {
+    kept.clear();
+    kept.extend(ranked.iter().map(|&(_, id)| (id, weights[id as usize])));
+    kept.sort_unstable_by_key(|&(id, _)| id);
+}
+
+/// Steps 9 to 11: the first id whose cumulative probability exceeds `u`. When rounding
+/// leaves none, the last id with any probability.
+fn choose(kept: impl Iterator<Item = (u32, f64)>, total: f64, u: f64) -> u32 {
+    let (mut cumulative, mut last) = (0.0, 0);
+    for (id, weight) in kept {
+        let q = weight / total;
+        cumulative += q;
+        if u < cumulative {
+            return id;
+        }
+        if q > 0.0 {
+            last = id;
+        }
+    }
+    last
+}
+
+/// The sum from left to right.
+fn sum(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |total, x| total + x)
+}
+
+/// The largest of several numbers; minus infinity for none.
+fn maximum(values: &[f64]) -> f64 {
+    // Eight lanes, which do not wait for each other; a maximum has no order.
+    let larger = |a: f64, b: f64| if b > a { b } else { a };
+    let mut lanes = [f64::NEG_INFINITY; 8];
+    let chunks = values.chunks_exact(8);
+    for &x in chunks.remainder() {
+        lanes[0] = larger(lanes[0], x);
+    }
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, x);
+        }
+    }
+    lanes.into_iter().fold(f64::NEG_INFINITY, larger)
+}
+
+#[cold]
+fn bad_logit(logits: &[f32]) -> SampleError {
+    let at = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
+    let token = at as u32;
+    if logits.get(at).is_some_and(|x| x.is_nan()) {
+        SampleError::NanLogits { token }
+    } else {
+        SampleError::InfiniteLogits { token }
+    }
+}
