@@ -20,6 +20,12 @@ pub enum Invariant {
     SharedIsReadOnly,
     /// A block being written is open to nobody else.
     OneWriter,
+    /// Every handle begun is live or ended in exactly one counted way.
+    HandleBalance,
+    /// Ids, deadlines and sums of a handle table describe the same handles.
+    HandleIndex,
+    /// Handles, their blocks and tombstones stay within their limits.
+    HandleBounds,
 }
 
 impl Invariant {
@@ -33,6 +39,9 @@ impl Invariant {
             Self::HeldBlocksOnly => "held_blocks_only",
             Self::SharedIsReadOnly => "shared_is_read_only",
             Self::OneWriter => "one_writer",
+            Self::HandleBalance => "handle_balance",
+            Self::HandleIndex => "handle_index",
+            Self::HandleBounds => "handle_bounds",
         }
     }
 

@@ -24,7 +24,7 @@ pub enum Proof {
 pub struct Imported {
     /// The reference to it.
     pub held: Held,
-    /// Another push of the same block was first: the reference is to that one's copy.
+    /// The pool had a block of that name and these bytes: the reference is to that one.
     pub shared: bool,
 }
 
@@ -95,7 +95,9 @@ pub fn import_block(
 ///
 /// `hash` is the name the sender gives the block; the envelope may say 0 where the sender had
 /// not registered it. When the pool has a block of that name, or gets one while this one is
-/// being copied, the result is a reference to that one and this copy is freed.
+/// being copied, and its bytes are these, the result is a reference to that one. When its bytes
+/// are others (two prompts of one hash, or a sender that lies), this copy stays, unregistered:
+/// whoever resumes gets what was sent. [`KvPool::conflicts`](crate::KvPool::conflicts) counts it.
 ///
 /// EFORMAT for an envelope of more or fewer blocks than one or a name that does not fit, ESHAPE
 /// for another pool's shape, EFULL without room, EPROOF when the pool holds other bytes than
@@ -107,28 +109,59 @@ pub fn import_block_with(
     proof: Proof,
 ) -> Result<Imported, KvError> {
     let record = sole_record(view, hash)?;
-    let (held, slabs) = {
-        let mut books = lock(pool);
+    let slabs = {
+        let books = lock(pool);
         if *view.header() != EnvHeader::v1(books.cfg(), 1) {
             return Err(KvError::shape(
                 "the envelope was not checked against this pool",
             ));
         }
-        if let Some(id) = books.lookup(hash) {
-            return Ok(Imported {
-                held: Held::adopt(pool, vec![id]),
-                shared: true,
-            });
-        }
-        let ids = books.alloc(1)?;
-        (Held::adopt(pool, ids), books.slabs())
+        books.slabs()
     };
+    if let Some(held) = find(pool, &slabs, hash, record.payload)? {
+        return Ok(Imported { held, shared: true });
+    }
+    let held = Held::alloc(pool, 1)?;
     let id = held.ids()[0];
     put::into_block(slabs.write(id)?.all_mut(), record.payload);
     if proof == Proof::ReadBack {
         prove(&slabs, id, view)?;
     }
-    publish(pool, held, record.n_tokens, hash)
+    if publish(pool, id, record.n_tokens, hash)? {
+        return Ok(Imported {
+            held,
+            shared: false,
+        });
+    }
+    // Another push of this name was faster.
+    match find(pool, &slabs, hash, record.payload)? {
+        Some(first) => Ok(Imported {
+            held: first,
+            shared: true,
+        }),
+        None => {
+            lock(pool).note_conflict();
+            Ok(Imported {
+                held,
+                shared: false,
+            })
+        }
+    }
+}
+
+/// A reference to the block named `hash`, if there is one and it holds these bytes.
+fn find(
+    pool: &SharedKv,
+    slabs: &Slabs,
+    hash: u64,
+    payload: &[u8],
+) -> Result<Option<Held>, KvError> {
+    let Some(id) = lock(pool).lookup(hash) else {
+        return Ok(None);
+    };
+    let held = Held::adopt(pool, vec![id]);
+    let equal = put::is_block(slabs.read(id)?.all(), payload);
+    Ok(equal.then_some(held))
 }
 
 fn sole_record<'a>(view: &EnvelopeView<'a>, hash: u64) -> Result<RecordView<'a>, KvError> {
@@ -172,21 +205,13 @@ fn prove(slabs: &Slabs, id: u32, view: &EnvelopeView<'_>) -> Result<(), KvError>
     Ok(())
 }
 
-fn publish(pool: &SharedKv, mut held: Held, fill: u32, hash: u64) -> Result<Imported, KvError> {
-    let id = held.ids()[0];
-    // Declared after `held`: dropped, and so unlocked, before it on every return.
+/// Sets the fill and registers; `false` when the name is taken, and then nothing is registered.
+fn publish(pool: &SharedKv, id: u32, fill: u32, hash: u64) -> Result<bool, KvError> {
     let mut books = lock(pool);
     books.set_fill(id, fill)?;
-    if hash == 0 || books.register(id, hash)? {
-        return Ok(Imported {
-            held,
-            shared: false,
-        });
+    if hash == 0 {
+        Ok(true)
+    } else {
+        books.register(id, hash)
     }
-    let first = books
-        .lookup(hash)
-        .ok_or_else(|| KvError::busy(format!("block {hash:#018x} cannot be shared")))?;
-    held.replace(0, first);
-    books.release(id)?;
-    Ok(Imported { held, shared: true })
 }

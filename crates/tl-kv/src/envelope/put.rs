@@ -63,3 +63,16 @@ pub(crate) fn into_block(block: &mut [u16], payload: &[u8]) {
         }
     }
 }
+
+/// Whether a block holds exactly this payload.
+pub(crate) fn is_block(block: &[u16], payload: &[u8]) -> bool {
+    if cfg!(target_endian = "little") {
+        bytemuck::cast_slice::<u16, u8>(block) == payload
+    } else {
+        block.len() * 2 == payload.len()
+            && block
+                .iter()
+                .zip(payload.chunks_exact(2))
+                .all(|(x, b)| x.to_le_bytes() == *b)
+    }
+}

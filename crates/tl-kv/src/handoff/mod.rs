@@ -1,1 +1,27 @@
 //! The hand-off between engines as state machines: facts in, actions out.
+//!
+//! * [`send`]: the prefill side. Which blocks travel, which are only named, and the one resend.
+//! * [`push`]: the decode side of one push. Every chunk in order or an error with a code.
+//! * [`table`]: the decode side's handles. Who may land, who may claim, and until when.
+//!
+//! None of them waits, reads a clock or owns a socket. The driver feeds what happened and does
+//! what it is told, so a test can let anything happen at any point.
+//!
+//! What a driver on the decode side does with one stream of chunks:
+//!
+//! ```text
+//! first chunk -> PushAssembly::chunk -> HandleTable::begin -> Ticket
+//! each chunk  -> PushAssembly::chunk, HandleTable::touch(ticket), push::receive(into: Held)
+//! half-close  -> PushAssembly::finish -> HandleTable::complete(ticket, held) -> ack
+//! any error, a dropped stream, a panic -> HandleTable::abort(ticket); the Held frees itself
+//! ```
+
+pub mod push;
+pub mod send;
+pub mod table;
+
+pub use push::{ChunkAction, ChunkHead, PushAck, PushAssembly, PushError, PushLimits, receive};
+pub use send::{BlockSend, SendAction, SendFact, SendPlan, SendStats};
+pub use table::{
+    ClaimError, End, HandleCfg, HandleError, HandleTable, Refused, TableCounters, Ticket,
+};

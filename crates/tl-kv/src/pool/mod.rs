@@ -78,6 +78,7 @@ pub struct KvPool {
     /// Wrapping sum of all registered hashes.
     digest: u64,
     violations: u64,
+    conflicts: u64,
 }
 
 impl std::fmt::Debug for KvPool {
@@ -114,6 +115,7 @@ impl KvPool {
             evictions: 0,
             digest: 0,
             violations: 0,
+            conflicts: 0,
         })
     }
 
@@ -139,6 +141,15 @@ impl KvPool {
 
     pub(crate) fn note_violation(&mut self) {
         self.violations += 1;
+    }
+
+    /// Imports whose name belonged to a block of other bytes. They were kept apart.
+    pub fn conflicts(&self) -> u64 {
+        self.conflicts
+    }
+
+    pub(crate) fn note_conflict(&mut self) {
+        self.conflicts += 1;
     }
 
     /// The contents, to be read and written without this pool's lock.

@@ -94,6 +94,41 @@ impl KvPool {
         self.prove(id, parent_hash, tokens)
     }
 
+    /// Checks that blocks that were pushed here are those of a prompt, and attaches its tokens.
+    /// Returns how many full blocks are now known by their tokens; a full block that is not
+    /// registered (its name belonged to other bytes) is taken as it is.
+    ///
+    /// EINVAL when the number of blocks, a fill or a name is not the prompt's.
+    pub fn attach_prompt(&mut self, ids: &[u32], tokens: &[u32]) -> Result<u32, KvError> {
+        let b = self.cfg.block_tokens as usize;
+        if ids.len() != tokens.len().div_ceil(b) {
+            return Err(KvError::invalid(format!(
+                "{} blocks for a prompt of {} tokens",
+                ids.len(),
+                tokens.len()
+            )));
+        }
+        let (mut parent, mut known) = (0, 0);
+        for (&id, block) in ids.iter().zip(tokens.chunks(b)) {
+            let fill = self.fill(id)?;
+            if fill as usize != block.len() {
+                return Err(KvError::invalid(format!(
+                    "block {id} holds {fill} positions, the prompt has {}",
+                    block.len()
+                )));
+            }
+            if block.len() < b {
+                break;
+            }
+            if self.hash_of(id) != 0 {
+                self.attach_tokens(id, parent, block)?;
+                known += 1;
+            }
+            parent = block_hash(parent, block);
+        }
+        Ok(known)
+    }
+
     fn prove(&mut self, id: u32, parent_hash: u64, tokens: &[u32]) -> Result<(), KvError> {
         if self.meta[id as usize].proven {
             return if self.holds_tokens(id, parent_hash, tokens) {
