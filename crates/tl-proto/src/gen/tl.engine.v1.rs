@@ -102,9 +102,23 @@ pub struct PrefillResponse {
     /// field (use `first_logprob`).
     #[prost(double, tag = "103")]
     pub first_logprob_f64: f64,
+    /// The first token as bytes, so that the gateway, which has no tokenizer, can
+    /// report its logprob. Empty for a special token and from a peer without the
+    /// field.
+    #[prost(bytes = "bytes", tag = "104")]
+    pub first_token_bytes: ::prost::bytes::Bytes,
+    /// What the transfer moved: blocks sent with a payload, blocks the decode engine
+    /// already held, and payload bytes. For information; zero from a peer without
+    /// the fields.
+    #[prost(uint32, tag = "105")]
+    pub kv_blocks_sent: u32,
+    #[prost(uint32, tag = "106")]
+    pub kv_blocks_deduped: u32,
+    #[prost(uint64, tag = "107")]
+    pub kv_payload_bytes: u64,
 }
 /// One alternative at one position.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TopLogprob {
     /// Token id.
     #[prost(uint32, tag = "1")]
@@ -112,6 +126,9 @@ pub struct TopLogprob {
     /// Natural logarithm of its probability before temperature and filters.
     #[prost(double, tag = "2")]
     pub logprob: f64,
+    /// The token as bytes; as `PrefillResponse.first_token_bytes`.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub token_bytes: ::prost::bytes::Bytes,
 }
 /// A prompt's KV waiting at a decode engine.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
