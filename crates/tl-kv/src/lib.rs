@@ -33,7 +33,7 @@ pub mod slabs;
 pub mod transfer;
 
 pub use cfg::{KV_FORMAT_V1, KvCfg, KvStats, TL_F16};
-pub use crc::{CRC32C_RESIDUE, crc32c, crc32c_append};
+pub use crc::{CRC32C_RESIDUE, Crc32c, crc32c, crc32c_append};
 pub use envelope::{BlockRecord, EnvError, EnvHeader, EnvelopeView, read_envelope, write_envelope};
 pub use error::{Code, KvError};
 pub use hash::{block_hash, fnv1a64, prompt_hashes};

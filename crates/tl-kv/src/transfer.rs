@@ -1,7 +1,7 @@
 //! One block out of a pool and one block into a pool, with the pool's lock held for bookkeeping
 //! only: the copy and the checksum run beside it.
 
-use crate::crc::{crc32c, crc32c_append};
+use crate::crc::Crc32c;
 use crate::envelope::{EnvHeader, EnvelopeView, RecordView, put};
 use crate::error::KvError;
 use crate::held::Held;
@@ -72,12 +72,11 @@ pub fn write_block(
     }
     let block = slabs.read(id)?;
     let header = EnvHeader::v1(cfg, 1);
-    let start = out.len();
     out.reserve_exact(header.envelope_bytes());
-    put::header(out, &header);
-    put::record_head(out, hash, fill);
-    put::payload(out, cfg, block.all(), fill);
-    put::crc(out, start);
+    let mut writer = put::Writer::new(out, &header);
+    writer.record_head(hash, fill);
+    writer.block(cfg, block.all(), fill);
+    writer.finish();
     Ok(())
 }
 
@@ -118,50 +117,59 @@ pub fn import_block_with(
         }
         books.slabs()
     };
-    if let Some(held) = find(pool, &slabs, hash, record.payload)? {
+    if let Found::Same(held) = find(pool, &slabs, hash, record.payload)? {
         return Ok(Imported { held, shared: true });
     }
     let held = Held::alloc(pool, 1)?;
     let id = held.ids()[0];
-    put::into_block(slabs.write(id)?.all_mut(), record.payload);
-    if proof == Proof::ReadBack {
-        prove(&slabs, id, view)?;
+    let mut block = slabs.write(id)?;
+    match proof {
+        Proof::ReadBack => copy_and_prove(block.all_mut(), view, record.payload)?,
+        Proof::Skip => put::into_block(block.all_mut(), record.payload),
     }
-    if publish(pool, id, record.n_tokens, hash)? {
-        return Ok(Imported {
-            held,
-            shared: false,
-        });
-    }
-    // Another push of this name was faster.
-    match find(pool, &slabs, hash, record.payload)? {
-        Some(first) => Ok(Imported {
-            held: first,
-            shared: true,
-        }),
-        None => {
-            lock(pool).note_conflict();
-            Ok(Imported {
-                held,
-                shared: false,
-            })
+    drop(block);
+    // Again when a block of this name came and went in between.
+    while !publish(pool, id, record.n_tokens, hash)? {
+        match find(pool, &slabs, hash, record.payload)? {
+            Found::Same(first) => {
+                return Ok(Imported {
+                    held: first,
+                    shared: true,
+                });
+            }
+            Found::Nothing => {}
+            Found::Other => {
+                lock(pool).note_conflict();
+                break;
+            }
         }
     }
+    Ok(Imported {
+        held,
+        shared: false,
+    })
 }
 
-/// A reference to the block named `hash`, if there is one and it holds these bytes.
-fn find(
-    pool: &SharedKv,
-    slabs: &Slabs,
-    hash: u64,
-    payload: &[u8],
-) -> Result<Option<Held>, KvError> {
+enum Found {
+    /// No block of that name.
+    Nothing,
+    /// A block of that name and these bytes.
+    Same(Held),
+    /// A block of that name and other bytes.
+    Other,
+}
+
+fn find(pool: &SharedKv, slabs: &Slabs, hash: u64, payload: &[u8]) -> Result<Found, KvError> {
     let Some(id) = lock(pool).lookup(hash) else {
-        return Ok(None);
+        return Ok(Found::Nothing);
     };
     let held = Held::adopt(pool, vec![id]);
-    let equal = put::is_block(slabs.read(id)?.all(), payload);
-    Ok(equal.then_some(held))
+    let same = put::is_block(slabs.read(id)?.all(), payload);
+    Ok(if same {
+        Found::Same(held)
+    } else {
+        Found::Other
+    })
 }
 
 fn sole_record<'a>(view: &EnvelopeView<'a>, hash: u64) -> Result<RecordView<'a>, KvError> {
@@ -185,21 +193,18 @@ fn sole_record<'a>(view: &EnvelopeView<'a>, hash: u64) -> Result<RecordView<'a>,
 }
 
 /// The sender's checksum covers prefix and payload; here the payload is what the pool holds.
-fn prove(slabs: &Slabs, id: u32, view: &EnvelopeView<'_>) -> Result<(), KvError> {
-    let block = slabs.read(id)?;
-    let prefix = crc32c(view.prefix());
-    let got = if cfg!(target_endian = "little") {
-        crc32c_append(prefix, bytemuck::cast_slice(block.all()))
-    } else {
-        block
-            .all()
-            .iter()
-            .fold(prefix, |crc, x| crc32c_append(crc, &x.to_le_bytes()))
-    };
-    if got != view.crc() {
+fn copy_and_prove(
+    block: &mut [u16],
+    view: &EnvelopeView<'_>,
+    payload: &[u8],
+) -> Result<(), KvError> {
+    let mut crc = Crc32c::new();
+    crc.update(view.prefix());
+    put::into_block_summed(block, payload, &mut crc);
+    let (got, sent) = (crc.value(), view.crc());
+    if got != sent {
         return Err(KvError::proof(format!(
-            "block {id} reads back as {got:#010x}, {:#010x} was sent",
-            view.crc()
+            "reads back as {got:#010x}, {sent:#010x} was sent"
         )));
     }
     Ok(())

@@ -145,12 +145,12 @@ pub fn write_envelope(header: &EnvHeader, blocks: &[BlockRecord]) -> Vec<u8> {
         .map(|b| RECORD_HEAD_BYTES + b.payload.len())
         .sum();
     let mut out = Vec::with_capacity(HEADER_BYTES + payload + CRC_BYTES);
-    put::header(&mut out, header);
+    let mut writer = put::Writer::new(&mut out, header);
     for block in blocks {
-        put::record_head(&mut out, block.hash, block.n_tokens);
-        out.extend_from_slice(&block.payload);
+        writer.record_head(block.hash, block.n_tokens);
+        writer.bytes(&block.payload);
     }
-    put::crc(&mut out, 0);
+    writer.finish();
     out
 }
 

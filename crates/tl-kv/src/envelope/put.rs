@@ -1,55 +1,95 @@
-//! The pieces of an envelope, appended to a buffer. The wire is little-endian; on a machine that
-//! is too, a full block is one copy.
+//! Writing the pieces of an envelope, and bytes between a payload and a block.
+//!
+//! The wire is little-endian; on a machine that is too, a payload and a block are the same bytes.
+//! Checksums run a tile behind the copy, while its bytes are still in the first cache: a block
+//! is larger than that, and a second pass over all of it costs as much as the copy.
 
-use super::{EnvHeader, MAGIC};
+use super::{CRC_BYTES, EnvHeader, MAGIC};
 use crate::cfg::KvCfg;
-use crate::crc::crc32c;
+use crate::crc::Crc32c;
 
-pub(crate) fn header(out: &mut Vec<u8>, h: &EnvHeader) {
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&h.version.to_le_bytes());
-    out.extend_from_slice(&h.dtype.to_le_bytes());
-    for dim in [
-        h.n_blocks,
-        h.block_tokens,
-        h.n_layers,
-        h.n_kv_heads,
-        h.head_dim,
-    ] {
-        out.extend_from_slice(&dim.to_le_bytes());
+/// Bytes copied before they are summed.
+const TILE: usize = 16 * 1024;
+
+/// An envelope growing at the end of a buffer, with the checksum of what it has so far.
+pub(crate) struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    /// Everything before this is in `crc`.
+    summed: usize,
+    crc: Crc32c,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(out: &'a mut Vec<u8>, header: &EnvHeader) -> Self {
+        let summed = out.len();
+        let mut writer = Self {
+            out,
+            summed,
+            crc: Crc32c::new(),
+        };
+        writer.bytes(&MAGIC);
+        writer.bytes(&header.version.to_le_bytes());
+        writer.bytes(&header.dtype.to_le_bytes());
+        let EnvHeader {
+            n_blocks,
+            block_tokens,
+            n_layers,
+            n_kv_heads,
+            head_dim,
+            ..
+        } = *header;
+        for dim in [n_blocks, block_tokens, n_layers, n_kv_heads, head_dim] {
+            writer.bytes(&dim.to_le_bytes());
+        }
+        writer
     }
-}
 
-pub(crate) fn record_head(out: &mut Vec<u8>, hash: u64, n_tokens: u32) {
-    out.extend_from_slice(&hash.to_le_bytes());
-    out.extend_from_slice(&n_tokens.to_le_bytes());
-}
-
-/// The contents of a block up to `fill`, zeros after.
-pub(crate) fn payload(out: &mut Vec<u8>, cfg: &KvCfg, block: &[u16], fill: u32) {
-    if fill >= cfg.block_tokens {
-        elements(out, block);
-        return;
+    pub(crate) fn record_head(&mut self, hash: u64, n_tokens: u32) {
+        self.bytes(&hash.to_le_bytes());
+        self.bytes(&n_tokens.to_le_bytes());
     }
-    let head_len = cfg.block_tokens as usize * cfg.head_dim as usize;
-    let filled = fill as usize * cfg.head_dim as usize;
-    for head in block.chunks_exact(head_len) {
-        elements(out, &head[..filled]);
-        out.resize(out.len() + (head_len - filled) * 2, 0);
+
+    /// The contents of a block up to `fill`, zeros after.
+    pub(crate) fn block(&mut self, cfg: &KvCfg, block: &[u16], fill: u32) {
+        if fill >= cfg.block_tokens {
+            block.chunks(TILE / 2).for_each(|tile| self.elements(tile));
+            return;
+        }
+        let head_len = cfg.block_tokens as usize * cfg.head_dim as usize;
+        let filled = fill as usize * cfg.head_dim as usize;
+        for head in block.chunks_exact(head_len) {
+            self.elements(&head[..filled]);
+            self.out.resize(self.out.len() + (head_len - filled) * 2, 0);
+        }
     }
-}
 
-/// The checksum of everything from `start` on.
-pub(crate) fn crc(out: &mut Vec<u8>, start: usize) {
-    let crc = crc32c(&out[start..]);
-    out.extend_from_slice(&crc.to_le_bytes());
-}
+    fn elements(&mut self, elements: &[u16]) {
+        if cfg!(target_endian = "little") {
+            self.bytes(bytemuck::cast_slice(elements));
+        } else {
+            self.out
+                .extend(elements.iter().flat_map(|x| x.to_le_bytes()));
+            self.sum(TILE);
+        }
+    }
 
-fn elements(out: &mut Vec<u8>, block: &[u16]) {
-    if cfg!(target_endian = "little") {
-        out.extend_from_slice(bytemuck::cast_slice(block));
-    } else {
-        out.extend(block.iter().flat_map(|x| x.to_le_bytes()));
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+        self.sum(TILE);
+    }
+
+    fn sum(&mut self, at_least: usize) {
+        if self.out.len() - self.summed >= at_least {
+            self.crc.update(&self.out[self.summed..]);
+            self.summed = self.out.len();
+        }
+    }
+
+    /// Appends the checksum.
+    pub(crate) fn finish(mut self) {
+        self.sum(0);
+        let crc: [u8; CRC_BYTES] = self.crc.value().to_le_bytes();
+        self.out.extend_from_slice(&crc);
     }
 }
 
@@ -60,6 +100,18 @@ pub(crate) fn into_block(block: &mut [u16], payload: &[u8]) {
     } else {
         for (x, bytes) in block.iter_mut().zip(payload.chunks_exact(2)) {
             *x = u16::from_le_bytes([bytes[0], bytes[1]]);
+        }
+    }
+}
+
+/// As [`into_block`], and adds what the block holds afterwards to a checksum.
+pub(crate) fn into_block_summed(block: &mut [u16], payload: &[u8], crc: &mut Crc32c) {
+    for (tile, bytes) in block.chunks_mut(TILE / 2).zip(payload.chunks(TILE)) {
+        into_block(tile, bytes);
+        if cfg!(target_endian = "little") {
+            crc.update(bytemuck::cast_slice(tile));
+        } else {
+            tile.iter().for_each(|x| crc.update(&x.to_le_bytes()));
         }
     }
 }

@@ -24,13 +24,13 @@ impl KvPool {
             Vec::with_capacity(header.checked_envelope_bytes().ok_or_else(|| {
                 KvError::invalid(format!("{n} blocks do not fit into one envelope"))
             })?);
-        put::header(&mut out, &header);
+        let mut writer = put::Writer::new(&mut out, &header);
         for &id in ids {
             let meta = self.used(id)?;
-            put::record_head(&mut out, meta.hash, meta.fill);
-            put::payload(&mut out, &self.cfg, self.slabs.read(id)?.all(), meta.fill);
+            writer.record_head(meta.hash, meta.fill);
+            writer.block(&self.cfg, self.slabs.read(id)?.all(), meta.fill);
         }
-        put::crc(&mut out, 0);
+        writer.finish();
         Ok(out)
     }
 
