@@ -98,8 +98,16 @@ fn first_token() -> engine::v1::PrefillResponse {
     engine::v1::PrefillResponse {
         first_text: "a".into(),
         finish_reason: "stop".into(),
-        first_top_logprobs: vec![engine::v1::TopLogprob { id: 7, logprob: -0.5 }],
+        first_top_logprobs: vec![engine::v1::TopLogprob {
+            id: 7,
+            logprob: -0.5,
+            token_bytes: "é".into(),
+        }],
         first_logprob_f64: -1.0,
+        first_token_bytes: "a".into(),
+        kv_blocks_sent: 2,
+        kv_blocks_deduped: 1,
+        kv_payload_bytes: 344,
         ..Default::default()
     }
 }
@@ -157,8 +165,9 @@ fn an_unknown_field_is_skipped() {
 fn numbers_of_the_response_extensions() {
     check(
         &first_token(),
-        "a2 06 01 61 aa 06 04 73 74 6f 70 b2 06 0b 08 07 11 00 00 00 00 00 00 e0 bf \
-         b9 06 00 00 00 00 00 00 f0 bf",
+        "a2 06 01 61 aa 06 04 73 74 6f 70 \
+         b2 06 0f 08 07 11 00 00 00 00 00 00 e0 bf 1a 02 c3 a9 b9 06 00 00 00 00 00 00 f0 bf \
+         c2 06 01 61 c8 06 02 d0 06 01 d8 06 d8 02",
     );
 }
 
