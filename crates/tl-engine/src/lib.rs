@@ -1,3 +1,9 @@
-//! One engine: sampler, scheduler, step loop, KV transfer, heartbeat
+//! One engine: sampler, scheduler, step loop, KV transfer, heartbeat.
+#![forbid(unsafe_code)]
 
+pub mod backend;
+pub mod engine;
 pub mod sample;
+pub mod sched;
+
+pub use tl_kv as kv;
