@@ -38,9 +38,12 @@ def messages():
     yield (
         "tl.engine.v1.PrefillResponse",
         {"first_text": "a", "finish_reason": "stop",
-         "first_top_logprobs": [{"id": 7, "logprob": -0.5}], "first_logprob_f64": -1.0},
-        blob(100, "a") + blob(101, "stop") + blob(102, uint(1, 7) + double(2, -0.5))
-        + double(103, -1.0),
+         "first_top_logprobs": [{"id": 7, "logprob": -0.5, "token_bytes": "c3a9"}],
+         "first_logprob_f64": -1.0, "first_token_bytes": "61", "kv_blocks_sent": 2,
+         "kv_blocks_deduped": 1, "kv_payload_bytes": "344"},
+        blob(100, "a") + blob(101, "stop")
+        + blob(102, uint(1, 7) + double(2, -0.5) + blob(3, b"\xc3\xa9"))
+        + double(103, -1.0) + blob(104, b"a") + uint(105, 2) + uint(106, 1) + uint(107, 344),
     )
     extension = {
         "incarnation": str(0x0102030405060708), "model_fingerprint": "9", "block_size": 16,

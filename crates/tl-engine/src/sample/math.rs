@@ -15,6 +15,8 @@ const INVERSE_STEP: f64 = N as f64 / std::f64::consts::LN_2;
 /// `ln 2 / N` in two parts; a product of the first with any step number is exact.
 const STEP_HIGH: f64 = f64::from_bits(LN_2.0.to_bits() & !0x1F_FFFF) / N as f64;
 const STEP_LOW: f64 = (LN_2.0 - STEP_HIGH * N as f64 + LN_2.1) / N as f64;
+/// Below it a result can be subnormal.
+const LOWEST: f64 = -708.0;
 /// Adding and subtracting it rounds to an integer.
 const TO_INTEGER: f64 = 6_755_399_441_055_744.0;
 /// Adding and subtracting it rounds to a multiple of 2^-40.
@@ -23,14 +25,48 @@ const TO_2_40: f64 = 6144.0;
 /// exact, and the rest.
 static POWERS: [(f64, f64); N] = powers();
 
-/// e^x for `x <= 0`, minus infinity included.
-#[inline]
-pub(super) fn exp(x: f64) -> f64 {
-    if x < -708.0 {
-        return exp_tiny(x);
+/// Fills `out` with `exp(argument(v))` of each value and gives their sum from left to
+/// right. No argument is above 0.
+pub(super) fn exp_sum(
+    values: &[f64],
+    argument: impl Fn(f64) -> f64,
+    out: &mut Vec<f64>,
+) -> f64 {
+    out.clear();
+    out.reserve(values.len());
+    let mut total = 0.0;
+    let (chunks, rest) = values.as_chunks::<8>();
+    for chunk in chunks {
+        let x = chunk.map(&argument);
+        let ordinary = x.iter().fold(true, |all, &x| all & (x >= LOWEST));
+        let y = if ordinary { exp_lanes(x) } else { x.map(exp) };
+        // The chain of additions runs while the next chunk is computed.
+        total = y.iter().fold(total, |sum, y| sum + y);
+        out.extend_from_slice(&y);
     }
+    for &value in rest {
+        let y = exp(argument(value));
+        total += y;
+        out.push(y);
+    }
+    total
+}
+
+/// e^x for `x <= 0`, minus infinity included.
+pub(super) fn exp(x: f64) -> f64 {
+    if x < LOWEST { exp_tiny(x) } else { exp_lanes([x])[0] }
+}
+
+/// e^x of several numbers from [`LOWEST`] to 0.
+#[inline(always)]
+fn exp_lanes<const W: usize>(x: [f64; W]) -> [f64; W] {
     let (high, low, exponent) = exp_parts(x);
-    f64::from_bits((high + low).to_bits().wrapping_add((exponent as u64) << 52))
+    let mut out = [0.0; W];
+    for i in 0..W {
+        let bits = (high[i] + low[i]).to_bits();
+        out[i] = f64::from_bits(bits.wrapping_add((exponent[i] as u64) << 52));
+    }
+    out
 }
 
 /// As [`exp`], where the result can be subnormal or zero.
@@ -40,7 +76,7 @@ fn exp_tiny(x: f64) -> f64 {
     if x < -745.133_219_101_941_2 {
         return 0.0;
     }
-    let (high, low, exponent) = exp_parts(x);
+    let ([high], [low], [exponent]) = exp_parts([x]);
     let sum = high + low;
     let scale = power_of_two(exponent + 1022);
     let (y, rest) = (sum * scale, ((high - sum) + low) * scale);
@@ -53,29 +89,41 @@ fn exp_tiny(x: f64) -> f64 {
     ((above + lost) - 1.0) * power_of_two(-1022)
 }
 
-/// e^x as `(high + low) * 2^exponent`, with an error of about 2^-69.
-#[inline]
-fn exp_parts(x: f64) -> (f64, f64, i32) {
-    let shifted = x * INVERSE_STEP + TO_INTEGER;
-    let step = shifted.to_bits() as i32;
-    let k = shifted - TO_INTEGER;
-    let (power_high, power_low) = POWERS[step as usize % N];
+/// Each e^x as `(high + low) * 2^exponent`, with an error of about 2^-69.
+///
+/// One loop per step over a few lanes, which the compiler turns into vectors of
+/// whatever width there is; the lanes do not meet, so that the width changes no bit.
+#[inline(always)]
+fn exp_parts<const W: usize>(x: [f64; W]) -> ([f64; W], [f64; W], [i64; W]) {
+    let (mut k, mut exponent) = ([0.0; W], [0; W]);
+    let (mut power_high, mut power_low) = ([0.0; W], [0.0; W]);
+    for i in 0..W {
+        let shifted = x[i] * INVERSE_STEP + TO_INTEGER;
+        k[i] = shifted - TO_INTEGER;
+        exponent[i] = i64::from(shifted.to_bits() as i32);
+    }
+    for i in 0..W {
+        (power_high[i], power_low[i]) = POWERS[exponent[i] as usize % N];
+        exponent[i] >>= BITS;
+    }
+    let (mut high, mut low) = ([0.0; W], [0.0; W]);
+    for i in 0..W {
+        // r = x - k ln2/N, rounded to a multiple of 2^-40 and the rest.
+        let exact = x[i] - k[i] * STEP_HIGH;
+        let r_high = (exact + TO_2_40) - TO_2_40;
+        let r_low = (exact - r_high) - k[i] * STEP_LOW;
+        let r = r_high + r_low;
+        let series = 1.0 / 6.0 + r * (1.0 / 24.0 + r * (1.0 / 120.0 + r * (1.0 / 720.0)));
+        let rest = r_low + r * r * (0.5 + r * series);
 
-    // r = x - k ln2/N, rounded to a multiple of 2^-40 and the rest.
-    let exact = x - k * STEP_HIGH;
-    let r_high = (exact + TO_2_40) - TO_2_40;
-    let r_low = (exact - r_high) - k * STEP_LOW;
-    let r = r_high + r_low;
-    let series = 1.0 / 6.0
-        + r * (1.0 / 24.0 + r * (1.0 / 120.0 + r * (1.0 / 720.0 + r * (1.0 / 5040.0))));
-    let rest = r_low + r * r * (0.5 + r * series);
-
-    // power * (1 + r_high + rest)
-    let product = power_high * r_high;
-    let high = power_high + product;
-    let lost = product - (high - power_high);
-    let low = lost + (power_low + power_low * r_high + (power_high + power_low) * rest);
-    (high, low, step >> BITS)
+        // power * (1 + r_high + rest)
+        let product = power_high[i] * r_high;
+        high[i] = power_high[i] + product;
+        let lost = product - (high[i] - power_high[i]);
+        let others = power_low[i] * r_high + (power_high[i] + power_low[i]) * rest;
+        low[i] = lost + (power_low[i] + others);
+    }
+    (high, low, exponent)
 }
 
 /// ln z for z from 1 to 2^32: a sum of weights of which one is 1.
@@ -86,7 +134,7 @@ pub(super) fn ln(z: f64) -> f64 {
     }
     // One Newton step with e^-y to more digits than y has: ln z = y + ln(z e^-y).
     let y = libm::log(z);
-    let (high, low, exponent) = exp_parts(-y);
+    let ([high], [low], [exponent]) = exp_parts([-y]);
     let scale = power_of_two(exponent);
     let product = z * (high * scale);
     let lost = libm::fma(z, high * scale, -product);
@@ -94,7 +142,7 @@ pub(super) fn ln(z: f64) -> f64 {
 }
 
 /// 2^n for n from -1022 to 1023.
-fn power_of_two(n: i32) -> f64 {
+fn power_of_two(n: i64) -> f64 {
     f64::from_bits(((n + 1023) as u64) << 52)
 }
 

@@ -4,12 +4,9 @@
 //! every filter, so that all of them subtract the same maximum: each exponential is
 //! computed once and only the sums are taken anew.
 
-use super::math::{exp, ln};
-use super::rank::{Ranked, first_ranked};
+use super::math::{exp, exp_sum, ln};
+use super::rank::Ranking;
 use super::{History, Pcg32, SampleError, SamplingParams};
-
-/// How many ranked ids top-p looks at first; eight times as many when they do not do.
-const FIRST_LOOK: usize = 256;
 
 /// The work space of the sampler, to be used again for every token.
 #[derive(Debug, Default)]
@@ -22,7 +19,7 @@ pub struct Sampler {
     scaled: Vec<f64>,
     /// Ids that passed the filters so far, ascending, with their weights.
     kept: Vec<(u32, f64)>,
-    ranked: Vec<Ranked>,
+    ranking: Ranking,
 }
 
 /// One chosen token.
@@ -78,9 +75,7 @@ impl Sampler {
         if max == f64::NEG_INFINITY {
             return Err(SampleError::FullyMasked { vocab: logits.len() });
         }
-        self.weights.clear();
-        self.weights.extend(self.logits.iter().map(|&l| exp(l - max)));
-        let total = self.weights.iter().fold(0.0, |sum, &w| sum + w);
+        let total = exp_sum(&self.logits, |l| l - max, &mut self.weights);
         Ok(Scored { work: self, params: *params, max, total, ln_total: ln(total) })
     }
 
@@ -125,11 +120,10 @@ impl Scored<'_> {
     /// by id. Fewer when the rest is masked.
     pub fn top_logprobs(&mut self, n: usize) -> Vec<(u32, f64)> {
         let (max, ln_total) = (self.max, self.ln_total);
-        let mut ranked = std::mem::take(&mut self.work.ranked);
-        first_ranked(&self.work.logits, n, |l| (l - max) - ln_total, &mut ranked);
-        let top = ranked.iter().map(|&(_, id)| (id, self.logprob(id))).collect();
-        self.work.ranked = ranked;
-        top
+        let Sampler { logits, ranking, .. } = &mut *self.work;
+        let reported = |l: f64| (l - max) - ln_total;
+        ranking.first(logits, n, reported);
+        ranking.order().iter().map(|&id| (id, reported(logits[id as usize]))).collect()
     }
 
     /// Chooses the token: steps 4 to 11. Takes one uniform from `rng`, none at
@@ -170,9 +164,8 @@ impl Scored<'_> {
             return (weights, self.total);
         }
         let max = self.max / temperature;
-        scaled.clear();
-        scaled.extend(logits.iter().map(|&l| exp(l / temperature - max)));
-        (scaled, sum(scaled.iter().copied()))
+        let total = exp_sum(logits, |l| l / temperature - max, scaled);
+        (scaled, total)
     }
 
     /// Steps 5 to 8: leaves in `work.kept` the ids that pass, ascending. False when
@@ -208,18 +201,19 @@ impl Scored<'_> {
     fn keep_first(&mut self, k: usize) {
         let SamplingParams { temperature, top_p, .. } = self.params;
         let max = self.max / temperature;
-        let Sampler { logits, scaled, ranked, kept, .. } = &mut *self.work;
-        first_ranked(logits, k, |l| l / temperature, ranked);
+        let scale = |l: f64| l / temperature;
+        let Sampler { logits, scaled, ranking, kept, .. } = &mut *self.work;
+        ranking.first(logits, k, scale);
         scaled.resize(logits.len(), 0.0);
-        for &(_, id) in &*ranked {
+        for &id in ranking.order() {
             let at = id as usize;
-            scaled[at] = exp(logits[at] / temperature - max);
+            scaled[at] = exp(scale(logits[at]) - max);
         }
-        keep(ranked, scaled, kept);
+        keep(ranking.order(), logits, scaled, scale, kept);
         if top_p < 1.0 {
             let total = sum(kept.iter().map(|&(_, w)| w));
-            if let Some(n) = reaching(top_p, ranked, scaled, total) {
-                keep(&ranked[..n], scaled, kept);
+            if let Some(n) = ranking.reaching(top_p, scaled, total) {
+                keep(&ranking.order()[..n], logits, scaled, scale, kept);
             }
         }
     }
@@ -227,37 +221,37 @@ impl Scored<'_> {
     /// Step 7 over the whole vocabulary.
     fn keep_mass(&mut self, top_p: f64) {
         let temperature = self.params.temperature;
+        let scale = |l: f64| l / temperature;
         let total = self.scaled_weights().1;
-        let Sampler { logits, weights, scaled, ranked, kept } = &mut *self.work;
+        let Sampler { logits, weights, scaled, ranking, kept } = &mut *self.work;
         let weights = if temperature == 1.0 { weights } else { scaled };
-        let mut look = FIRST_LOOK;
-        let n = loop {
-            first_ranked(logits, look, |l| l / temperature, ranked);
-            match reaching(top_p, ranked, weights, total) {
-                Some(n) => break n,
-                None if ranked.len() < look => break ranked.len(),
-                None => look = look.saturating_mul(8),
-            }
-        };
-        keep(&ranked[..n], weights, kept);
+        ranking.reach(logits, weights, total, top_p, scale);
+        keep(ranking.order(), logits, weights, scale, kept);
     }
 }
 
-/// How many of `ranked` it takes for their probabilities to reach `top_p`.
-fn reaching(top_p: f64, ranked: &[Ranked], weights: &[f64], total: f64) -> Option<usize> {
-    let mut mass = 0.0;
-    let last = ranked.iter().position(|&(_, id)| {
-        mass += weights[id as usize] / total;
-        mass >= top_p
-    });
-    last.map(|at| at + 1)
-}
-
-/// Fills `kept` with the ranked ids, ascending, and their weights.
-fn keep(ranked: &[Ranked], weights: &[f64], kept: &mut Vec<(u32, f64)>) {
+/// Fills `kept` with the ids of a beginning of the order, ascending, and their weights.
+fn keep(
+    order: &[u32],
+    logits: &[f64],
+    weights: &[f64],
+    scale: impl Fn(f64) -> f64,
+    kept: &mut Vec<(u32, f64)>,
+) {
     kept.clear();
-    kept.extend(ranked.iter().map(|&(_, id)| (id, weights[id as usize])));
-    kept.sort_unstable_by_key(|&(id, _)| id);
+    let Some(&last) = order.last() else { return };
+    // Ids that rank no later than the last: a pass costs less than sorting them. Logits
+    // beyond rounding below the last one's need no division.
+    let least = logits[last as usize];
+    let (value, near) = (scale(least), least - least.abs() * 1e-12 - f64::MIN_POSITIVE);
+    kept.extend((0..).zip(logits.iter().zip(weights)).filter_map(|(id, (&l, &weight))| {
+        let stays = l >= near && {
+            let x = scale(l);
+            x > value || (x == value && id <= last)
+        };
+        stays.then_some((id, weight))
+    }));
+    debug_assert!(kept.len() == order.len());
 }
 
 /// Steps 9 to 11: the first id whose cumulative probability exceeds `u`. When rounding

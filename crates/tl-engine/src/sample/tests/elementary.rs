@@ -1,5 +1,5 @@
 use super::{f64_of, list, vectors};
-use crate::sample::math::{exp, ln};
+use crate::sample::math::{exp, exp_sum, ln};
 use proptest::prelude::*;
 
 #[test]
@@ -35,6 +35,19 @@ proptest! {
         for (got, other) in [(exp(x), libm::exp(x)), (ln(z), libm::log(z))] {
             prop_assert!(got.to_bits().abs_diff(other.to_bits()) <= 1, "{} {}", got, other);
         }
+    }
+
+    /// Eight at a time or one at a time: the same bits, the same sum.
+    #[test]
+    fn lanes_change_no_bit(
+        x in prop::collection::vec(-800.0_f64..=0.0, 0..40),
+        shift in 0.0_f64..1.0,
+    ) {
+        let mut together = vec![9.0];
+        let total = exp_sum(&x, |x| x - shift, &mut together);
+        let alone: Vec<f64> = x.iter().map(|x| exp(x - shift)).collect();
+        prop_assert_eq!(total, alone.iter().fold(0.0, |sum, y| sum + y));
+        prop_assert_eq!(together, alone);
     }
 
     #[test]

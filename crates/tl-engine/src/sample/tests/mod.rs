@@ -30,7 +30,8 @@ fn f64_of(value: &Value) -> f64 {
 }
 
 fn u32s(value: &Value) -> Vec<u32> {
-    list(value).iter().map(|v| u32::try_from(v.as_u64().expect("a number")).expect("32 bits")).collect()
+    let one = |v: &Value| u32::try_from(v.as_u64().expect("a number")).expect("32 bits");
+    list(value).iter().map(one).collect()
 }
 
 fn f64s(value: &Value) -> Vec<f64> {

@@ -244,6 +244,20 @@ proptest! {
     }
 }
 
+/// Where nothing tells ids apart, every filter goes by the order of the ids.
+#[test]
+fn flat_positions() -> Result<(), TestCaseError> {
+    for (size, top_p, top_k) in [(700, 0.5, 0), (700, 0.999, 0), (1000, 0.9, 600), (3, 0.3, 0)] {
+        let params = SamplingParams { top_p, top_k, ..SamplingParams::default() };
+        let logits = vec![1.25; size];
+        let position = Position { logits, params, prompt: Vec::new(), output: Vec::new() };
+        for seed in 0..20 {
+            check(&mut Sampler::new(), &position, seed)?;
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn ids_beyond_the_vocabulary_do_not_count() {
     let params = SamplingParams { repetition_penalty: 2.0, ..SamplingParams::greedy() };
