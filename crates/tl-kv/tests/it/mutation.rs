@@ -86,6 +86,24 @@ fn no_bytes_break_the_readers() {
     }
 }
 
+#[test]
+fn no_stream_of_chunks_breaks_a_push() {
+    let mut noise = Noise(0xC4A9);
+    for chunks in 0..6 {
+        oracle::push(&vec![0; chunks * 8]);
+    }
+    for _ in 0..30_000 {
+        let mut data = vec![0; noise.below(6) * 8];
+        for _ in 0..noise.below(4) {
+            let at = noise.below(data.len());
+            if let Some(byte) = data.get_mut(at) {
+                *byte = noise.next() as u8;
+            }
+        }
+        oracle::push(&data);
+    }
+}
+
 /// Without a repaired checksum, an envelope that is not the original is refused.
 #[test]
 fn every_single_bit_matters() {
