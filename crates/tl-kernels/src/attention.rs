@@ -16,11 +16,15 @@
 //! that is read. A few queries (decode) widen halves in registers; many (prefill) widen
 //! a span of positions once and use it from the cache.
 
+use std::fmt;
+
 use crate::isa::Token;
+use crate::matmul::spread;
 use crate::rows::exp_scores;
 use crate::simd::{Elem, LANES, prefetch};
 use crate::threads::Threads;
 use crate::tiles::{Mat, MatMut, Stored};
+use crate::weights::Lines;
 
 /// Positions whose keys or values are widened at a time: 16 KiB at a head dimension of 64.
 const SPAN: usize = 64;
@@ -53,7 +57,7 @@ impl AttnShape {
 }
 
 /// Memory that attention reuses from call to call; it grows to what is needed.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct AttnScratch {
     slots: Vec<Slot>,
 }
@@ -64,18 +68,24 @@ impl AttnScratch {
     }
 }
 
-/// One thread's share.
-#[derive(Debug, Default)]
+impl fmt::Debug for AttnScratch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttnScratch").field("threads", &self.slots.len()).finish_non_exhaustive()
+    }
+}
+
+/// One thread's share; rows are spread as those of a matrix product.
+#[derive(Default)]
 pub(crate) struct Slot {
     /// The tile's queries, padded to whole vectors.
-    q: Vec<f32>,
+    q: Lines,
     /// Scores, then probabilities: a row per query.
-    scores: Vec<f32>,
+    scores: Lines,
     sums: Vec<f32>,
     /// Weighted sums of values, padded to whole vectors.
-    acc: Vec<f32>,
+    acc: Lines,
     /// A widened span of keys or values.
-    span: Vec<f32>,
+    span: Lines,
 }
 
 /// The rows of one KV head: `block_tokens` rows of `head_dim` from `off` in each block.
@@ -90,11 +100,11 @@ pub(crate) struct Paged<'a, E> {
 impl<E> Paged<'_, E> {
     /// The run of rows of one block that starts at position `p` and ends before `end`.
     #[inline(always)]
-    fn run(&self, p: usize, end: usize) -> (*const E, usize) {
+    fn run(&self, p: usize, end: usize) -> (Mat<E>, usize) {
         let (block, t) = (p / self.block_tokens, p % self.block_tokens);
         let count = (self.block_tokens - t).min(end - p);
         let rows = &self.blocks[block][self.off + t * self.head_dim..][..count * self.head_dim];
-        (rows.as_ptr(), count)
+        (Mat { at: rows.as_ptr(), stride: self.head_dim }, count)
     }
 }
 
@@ -121,45 +131,40 @@ unsafe fn tile<E: Stored>(token: Token, t: Tile<'_, E>, slot: &mut Slot) {
     let padded = dim.next_multiple_of(LANES);
     let queries = t.rows * t.group;
     let len = t.start + t.rows;
-    let stride = len.next_multiple_of(LANES);
     let wide = !E::F16 || dim != padded || queries >= WIDE_QUERIES;
 
-    resize(&mut slot.q, queries * padded);
-    resize(&mut slot.acc, queries * padded);
-    resize(&mut slot.scores, queries * stride);
-    resize(&mut slot.sums, queries);
-    resize(&mut slot.span, SPAN * padded);
-    slot.acc[..queries * padded].fill(0.0);
+    let (stride, score_stride) = (spread(dim), spread(len));
+    let q = MatMut { at: slot.q.at_least::<f32>(queries * stride).as_mut_ptr(), stride };
+    let acc = slot.acc.at_least::<f32>(queries * stride);
+    acc[..queries * stride].fill(0.0);
+    let acc = MatMut { at: acc.as_mut_ptr(), stride };
+    let span = MatMut { at: slot.span.at_least::<f32>(SPAN * stride).as_mut_ptr(), stride };
+    let scores = slot.scores.at_least::<f32>(queries * score_stride).as_mut_ptr();
+    let scores = MatMut { at: scores, stride: score_stride };
+    slot.sums.resize(queries, 0.0);
+
     for query in 0..queries {
         let (row, head) = (query / t.group, query % t.group);
-        let q = &mut slot.q[query * padded..][..padded];
-        q[dim..].fill(0.0);
-        // SAFETY: the caller vouches for the queries.
+        // SAFETY: the caller vouches for the queries; `q` has a row for each.
         unsafe {
-            let from = t.q.row(row).add(head * dim);
-            std::ptr::copy_nonoverlapping(from, q.as_mut_ptr(), dim);
+            let from = Mat { at: t.q.row(row).add(head * dim), stride: 0 };
+            f32::widen(token, q.from_row(query), from, dim, 1);
         }
     }
-    let q = Mat { at: slot.q.as_ptr(), stride: padded };
-    let span = slot.span.as_mut_ptr();
-    let scores = MatMut { at: slot.scores.as_mut_ptr(), stride };
-
     let mut p = 0;
     while p < len {
         // SAFETY: the columns of the scores are the positions, `p + count <= len`.
         unsafe {
-            let out = MatMut { at: scores.at.add(p), stride };
+            let out = MatMut { at: scores.at.add(p), ..scores };
             if wide {
                 let count = SPAN.min(len - p);
-                widen_span(token, span, t.k, p, count, padded);
-                let keys = Mat { at: span.cast_const(), stride: padded };
-                f32::product(token, out, q, keys, padded, queries, count);
+                widen_span(token, span, t.k, p, count);
+                f32::product(token, out, q.read(), span.read(), dim, queries, count);
                 p += count;
             } else {
                 let (keys, count) = t.k.run(p, len);
                 prefetch_run(t.k, p + count, len);
-                let keys = Mat { at: keys, stride: dim };
-                E::product(token, out, q, keys, dim, queries, count);
+                E::product(token, out, q.read(), keys, dim, queries, count);
                 p += count;
             }
         }
@@ -167,29 +172,27 @@ unsafe fn tile<E: Stored>(token: Token, t: Tile<'_, E>, slot: &mut Slot) {
 
     for query in 0..queries {
         let seen = t.start + query / t.group + 1;
-        slot.sums[query] = exp_scores(token, &mut slot.scores[query * stride..][..seen], t.scale);
+        // SAFETY: the scores have a row of `len` for each query.
+        let row = unsafe { std::slice::from_raw_parts_mut(scores.from_row(query).at, seen) };
+        slot.sums[query] = exp_scores(token, row, t.scale);
     }
 
     // Positions that every row sees, then for each row those that are left.
-    let acc = MatMut { at: slot.acc.as_mut_ptr(), stride: padded };
-    // SAFETY: positions below `len` are inside every row of the scores.
-    let probs = |p, row| unsafe { Mat { at: scores.at.add(row * stride + p).cast_const(), stride } };
     let common = t.start + 1;
     let mut p = 0;
     while p < common {
-        // SAFETY: as above; `acc` has a padded row per query.
+        // SAFETY: as above; `acc` has a row for each query.
         unsafe {
+            let probs = Mat { at: scores.at.add(p).cast_const(), stride: score_stride };
             if wide {
                 let count = SPAN.min(common - p);
-                widen_span(token, span, t.v, p, count, padded);
-                let values = Mat { at: span.cast_const(), stride: padded };
-                f32::weigh(token, acc, probs(p, 0), values, queries, count);
+                widen_span(token, span, t.v, p, count);
+                f32::weigh(token, acc, probs, span.read(), padded, queries, count);
                 p += count;
             } else {
                 let (values, count) = t.v.run(p, common);
                 prefetch_run(t.v, p + count, len);
-                let values = Mat { at: values, stride: dim };
-                E::weigh(token, acc, probs(p, 0), values, queries, count);
+                E::weigh(token, acc, probs, values, padded, queries, count);
                 p += count;
             }
         }
@@ -198,14 +201,13 @@ unsafe fn tile<E: Stored>(token: Token, t: Tile<'_, E>, slot: &mut Slot) {
         let count = SPAN.min(len - p);
         // SAFETY: as above; row `row` sees the positions below `start + row + 1`.
         unsafe {
-            widen_span(token, span, t.v, p, count, padded);
-            let values = Mat { at: span.cast_const(), stride: padded };
+            widen_span(token, span, t.v, p, count);
             for row in 1..t.rows {
-                let Some(count) = (t.start + row + 1).min(p + count).checked_sub(p) else {
-                    continue;
-                };
-                let acc = MatMut { at: acc.at.add(row * t.group * padded), stride: padded };
-                f32::weigh(token, acc, probs(p, row * t.group), values, t.group, count);
+                let end = (t.start + row + 1).min(p + count);
+                let first = row * t.group;
+                let probs = Mat { at: scores.from_row(first).at.add(p), stride: score_stride };
+                let count = end.saturating_sub(p);
+                f32::weigh(token, acc.from_row(first), probs, span.read(), padded, t.group, count);
             }
         }
         p += count;
@@ -214,12 +216,13 @@ unsafe fn tile<E: Stored>(token: Token, t: Tile<'_, E>, slot: &mut Slot) {
     for query in 0..queries {
         let (row, head) = (query / t.group, query % t.group);
         let sum = slot.sums[query];
-        // SAFETY: the caller vouches for the outputs.
-        let out = unsafe {
-            let at = t.out.at.add(row * t.out.stride + head * dim);
-            std::slice::from_raw_parts_mut(at, dim)
+        // SAFETY: the caller vouches for the outputs; `acc` has a row for each query.
+        let (out, acc) = unsafe {
+            let out = t.out.from_row(row).at.add(head * dim);
+            let acc = acc.from_row(query).at;
+            (std::slice::from_raw_parts_mut(out, dim), std::slice::from_raw_parts(acc, dim))
         };
-        for (out, acc) in out.iter_mut().zip(&slot.acc[query * padded..]) {
+        for (out, acc) in out.iter_mut().zip(acc) {
             *out = acc / sum;
         }
     }
@@ -230,38 +233,27 @@ fn prefetch_run<E: Elem>(from: Paged<'_, E>, p: usize, end: usize) {
     if p < end {
         let (rows, count) = from.run(p, end);
         for i in (0..count * from.head_dim).step_by(64 / size_of::<E>()) {
-            prefetch(rows.wrapping_add(i));
+            prefetch(rows.at.wrapping_add(i));
         }
     }
 }
 
-fn resize(v: &mut Vec<f32>, len: usize) {
-    if v.len() < len {
-        v.resize(len, 0.0);
-    }
-}
-
-/// Widens positions `p..p + count` to rows of `padded` elements, zeros behind the head.
+/// Widens positions `p..p + count`, zeros behind the head.
 ///
 /// # Safety
-/// `span` holds `count * padded` elements.
+/// `span` holds `count` rows.
 unsafe fn widen_span<E: Stored>(
     token: Token,
-    span: *mut f32,
+    span: MatMut,
     from: Paged<'_, E>,
     p: usize,
     count: usize,
-    padded: usize,
 ) {
-    let dim = from.head_dim;
     let mut done = 0;
     while done < count {
         let (rows, run) = from.run(p + done, p + count);
-        // SAFETY: `rows` has `run` rows of `dim`; the span's rows are `padded` long.
-        unsafe {
-            let to = MatMut { at: span.add(done * padded), stride: padded };
-            E::widen(token, to, Mat { at: rows, stride: dim }, dim, run);
-        }
+        // SAFETY: `rows` has `run` rows, and so many are left of the span.
+        unsafe { E::widen(token, span.from_row(done), rows, from.head_dim, run) };
         done += run;
     }
 }

@@ -33,18 +33,34 @@ pub(crate) struct MatMut {
     pub(crate) stride: usize,
 }
 
-// SAFETY: a plain address; the parts of a job write disjoint elements through it.
-unsafe impl Send for MatMut {}
-// SAFETY: as above.
+impl MatMut {
+    /// The rows from row `i` on.
+    ///
+    /// # Safety
+    /// Row `i` is inside what `at` points to.
+    #[inline(always)]
+    pub(crate) unsafe fn from_row(self, i: usize) -> MatMut {
+        // SAFETY: the caller vouches for the row.
+        unsafe { MatMut { at: self.at.add(i * self.stride), stride: self.stride } }
+    }
+
+    /// To read what was written.
+    #[inline(always)]
+    pub(crate) fn read(self) -> Mat<f32> {
+        Mat { at: self.at, stride: self.stride }
+    }
+}
+
+// SAFETY: plain addresses; the parts of a job read what nobody writes ..
+unsafe impl<T: Sync> Sync for Mat<T> {}
+// SAFETY: .. and write disjoint elements.
 unsafe impl Sync for MatMut {}
 
 /// `out[i][j] = dot(act[i], w[j])` for `i < m`, `j < n`, over `k` columns.
 ///
-/// Rows of `w` are readable, and padded with zeros, up to a whole vector; rows of
-/// `act` end at `k`.
-///
 /// # Safety
-/// The views hold `m` and `n` such rows, and nobody else touches the outputs.
+/// The views hold `m` and `n` rows, padded with zeros to whole vectors where `k` is none,
+/// and nobody else touches the outputs.
 #[inline(always)]
 unsafe fn product<S: Simd, E: Elem>(
     s: S,
@@ -125,17 +141,15 @@ unsafe fn tile<S: Simd, E: Elem, const M: usize, const N: usize>(
     i: usize,
     j: usize,
 ) {
-    // SAFETY: the caller's contract; the last, partial vector of a row of activations is
-    // read from a copy.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut cols = [w.at; N];
         for (c, col) in cols.iter_mut().enumerate() {
             *col = w.row(j + c);
         }
         let mut acc = [[s.splat(0.0); N]; M];
-        let whole = k / LANES * LANES;
         let mut off = 0;
-        while off < whole {
+        while off < k {
             if M == 1 {
                 for col in &cols {
                     prefetch(col.wrapping_add(off + N * w.stride));
@@ -143,16 +157,6 @@ unsafe fn tile<S: Simd, E: Elem, const M: usize, const N: usize>(
             }
             s.step(&mut acc, rows, &cols, off);
             off += LANES;
-        }
-        if whole < k {
-            let mut tail = [[0.0f32; LANES]; M];
-            let mut tails = [tail[0].as_ptr(); M];
-            for r in 0..M {
-                std::ptr::copy_nonoverlapping(rows[r].add(whole), tail[r].as_mut_ptr(), k - whole);
-                tails[r] = tail[r].as_ptr();
-            }
-            let cols = cols.map(|col| col.add(whole));
-            s.step(&mut acc, &tails, &cols, 0);
         }
         let mut sums = [s.splat(0.0); 8];
         let mut flat = 0;
@@ -196,17 +200,18 @@ unsafe fn widen<S: Simd, E: Elem>(s: S, to: MatMut, from: Mat<E>, dim: usize, n:
     }
 }
 
-/// `acc[i] += probs[i][j] * values[j]` for `j < count` ascending, `i < queries`; rows of
-/// `acc` are whole vectors.
+/// `acc[i] += probs[i][j] * values[j]` for `j < count` ascending, `i < queries`, over `dim`
+/// elements: whole vectors.
 ///
 /// # Safety
-/// The views hold the rows, `values` as long as those of `acc`.
+/// The views hold the rows, and nobody else touches `acc`.
 #[inline(always)]
 unsafe fn weigh<S: Simd, E: Elem>(
     s: S,
     acc: MatMut,
     probs: Mat<f32>,
     values: Mat<E>,
+    dim: usize,
     queries: usize,
     count: usize,
 ) {
@@ -215,15 +220,15 @@ unsafe fn weigh<S: Simd, E: Elem>(
     // SAFETY: the caller's contract, cut into tiles of rows.
     unsafe {
         while S::MR >= 4 && i + 4 <= queries {
-            weigh_rows::<S, E, 4, 4>(s, acc, probs, values, i, count);
+            weigh_rows::<S, E, 4, 4>(s, acc, probs, values, dim, i, count);
             i += 4;
         }
         while S::MR >= 3 && i + 3 <= queries {
-            weigh_rows::<S, E, 3, 2>(s, acc, probs, values, i, count);
+            weigh_rows::<S, E, 3, 2>(s, acc, probs, values, dim, i, count);
             i += 3;
         }
         while i < queries {
-            weigh_rows::<S, E, 1, 4>(s, acc, probs, values, i, count);
+            weigh_rows::<S, E, 1, 4>(s, acc, probs, values, dim, i, count);
             i += 1;
         }
     }
@@ -237,17 +242,18 @@ unsafe fn weigh_rows<S: Simd, E: Elem, const M: usize, const N: usize>(
     acc: MatMut,
     probs: Mat<f32>,
     values: Mat<E>,
+    dim: usize,
     i: usize,
     count: usize,
 ) {
     // SAFETY: the caller's contract.
     unsafe {
         let mut d = 0;
-        while d + N * LANES <= acc.stride {
+        while d + N * LANES <= dim {
             weigh_tile::<S, E, M, N>(s, acc, probs, values, i, count, d);
             d += N * LANES;
         }
-        while d < acc.stride {
+        while d < dim {
             weigh_tile::<S, E, M, 1>(s, acc, probs, values, i, count, d);
             d += LANES;
         }
@@ -318,11 +324,13 @@ pub(crate) trait Stored: Elem {
     ///
     /// # Safety
     /// As there.
+    #[allow(clippy::too_many_arguments, reason = "kernels take plain pointers and sizes")]
     unsafe fn weigh(
         token: Token,
         acc: MatMut,
         probs: Mat<f32>,
         values: Mat<Self>,
+        dim: usize,
         queries: usize,
         count: usize,
     );
@@ -336,7 +344,8 @@ macro_rules! stored {
             dispatch! { unsafe fn widen = widen::<$elem>(
                 to: MatMut, from: Mat<$elem>, dim: usize, n: usize) }
             dispatch! { unsafe fn weigh = weigh::<$elem>(
-                acc: MatMut, probs: Mat<f32>, values: Mat<$elem>, queries: usize, count: usize) }
+                acc: MatMut, probs: Mat<f32>, values: Mat<$elem>,
+                dim: usize, queries: usize, count: usize) }
         }
     };
 }

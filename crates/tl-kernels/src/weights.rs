@@ -138,8 +138,8 @@ fn check(n: usize, k: usize, elements: usize) -> Result<(), WeightShapeError> {
     }
 }
 
-/// Zeroed memory in whole cache lines.
-#[derive(Clone)]
+/// Memory in whole cache lines, zeroed when it is made.
+#[derive(Clone, Default)]
 pub(crate) struct Lines(Vec<Line>);
 
 #[derive(Clone, Copy)]
@@ -158,5 +158,14 @@ impl Lines {
 
     pub(crate) fn as_slice<E: bytemuck::Pod>(&self) -> &[E] {
         bytemuck::cast_slice(&self.0)
+    }
+
+    /// At least `elements`, with whatever was there before.
+    pub(crate) fn at_least<E: bytemuck::Pod>(&mut self, elements: usize) -> &mut [E] {
+        let lines = (elements * size_of::<E>()).div_ceil(size_of::<Line>());
+        if self.0.len() < lines {
+            self.0.resize(lines, Line([0; 64]));
+        }
+        bytemuck::cast_slice_mut(&mut self.0)
     }
 }
