@@ -13,24 +13,23 @@
 //! block is cannot be seen in a single bit.
 //!
 //! The query heads of one KV head, times the rows of a tile, share each key and value
-//! that is read. A few queries (decode) widen halves in registers; many (prefill) widen
-//! a span of positions once and use it from the cache.
+//! that is read. A few queries (decode) read the blocks in place; for many (prefill) a
+//! span of positions is gathered in the first-level cache and used from there.
 
 use std::fmt;
 
 use crate::isa::Token;
-use crate::matmul::spread;
 use crate::rows::exp_scores;
 use crate::simd::{Elem, LANES, prefetch};
 use crate::threads::Threads;
 use crate::tiles::{Mat, MatMut, Stored};
-use crate::weights::Lines;
+use crate::weights::{Lines, spread};
 
-/// Positions whose keys or values are widened at a time: 16 KiB at a head dimension of 64.
+/// Positions whose keys or values are gathered at a time: 8 KiB at a head dimension of 64.
 const SPAN: usize = 64;
-/// Queries from which on widening once pays.
-const WIDE_QUERIES: usize = 12;
-/// Queries of a tile, so that a widened span is used often.
+/// Queries from which on gathering pays.
+const GATHER_QUERIES: usize = 12;
+/// Queries of a tile, so that a gathered span is used often.
 const TILE_QUERIES: usize = 48;
 /// Bytes of scores of a tile, so that they stay in a second-level cache.
 const SCORE_BYTES: usize = 256 * 1024;
@@ -84,7 +83,7 @@ pub(crate) struct Slot {
     sums: Vec<f32>,
     /// Weighted sums of values, padded to whole vectors.
     acc: Lines,
-    /// A widened span of keys or values.
+    /// A gathered span of keys or values, padded likewise.
     span: Lines,
 }
 
@@ -97,7 +96,7 @@ pub(crate) struct Paged<'a, E> {
     head_dim: usize,
 }
 
-impl<E> Paged<'_, E> {
+impl<E: Copy> Paged<'_, E> {
     /// The run of rows of one block that starts at position `p` and ends before `end`.
     #[inline(always)]
     fn run(&self, p: usize, end: usize) -> (Mat<E>, usize) {
@@ -105,6 +104,21 @@ impl<E> Paged<'_, E> {
         let count = (self.block_tokens - t).min(end - p);
         let rows = &self.blocks[block][self.off + t * self.head_dim..][..count * self.head_dim];
         (Mat { at: rows.as_ptr(), stride: self.head_dim }, count)
+    }
+
+    /// Copies the positions `p..p + count` to rows of `stride`, zeros behind the head.
+    fn gather(&self, p: usize, count: usize, span: &mut [E], stride: usize) -> Mat<E>
+    where
+        E: Copy + Default,
+    {
+        let rows = span.chunks_exact_mut(stride).take(count);
+        for (position, row) in (p..).zip(rows) {
+            let (block, t) = (position / self.block_tokens, position % self.block_tokens);
+            let from = &self.blocks[block][self.off + t * self.head_dim..][..self.head_dim];
+            row[..self.head_dim].copy_from_slice(from);
+            row[self.head_dim..].fill(E::default());
+        }
+        Mat { at: span.as_ptr(), stride }
     }
 }
 
@@ -131,14 +145,15 @@ unsafe fn tile<E: Stored>(token: Token, t: Tile<'_, E>, slot: &mut Slot) {
     let padded = dim.next_multiple_of(LANES);
     let queries = t.rows * t.group;
     let len = t.start + t.rows;
-    let wide = !E::F16 || dim != padded || queries >= WIDE_QUERIES;
+    let gathered = dim != padded || queries >= GATHER_QUERIES;
 
-    let (stride, score_stride) = (spread(dim), spread(len));
+    let (stride, score_stride) = (spread::<f32>(dim), spread::<f32>(len));
     let q = MatMut { at: slot.q.at_least::<f32>(queries * stride).as_mut_ptr(), stride };
     let acc = slot.acc.at_least::<f32>(queries * stride);
     acc[..queries * stride].fill(0.0);
     let acc = MatMut { at: acc.as_mut_ptr(), stride };
-    let span = MatMut { at: slot.span.at_least::<f32>(SPAN * stride).as_mut_ptr(), stride };
+    let span_stride = spread::<E>(dim);
+    let span = slot.span.at_least::<E>(SPAN * span_stride);
     let scores = slot.scores.at_least::<f32>(queries * score_stride).as_mut_ptr();
     let scores = MatMut { at: scores, stride: score_stride };
     slot.sums.resize(queries, 0.0);
@@ -147,8 +162,9 @@ unsafe fn tile<E: Stored>(token: Token, t: Tile<'_, E>, slot: &mut Slot) {
         let (row, head) = (query / t.group, query % t.group);
         // SAFETY: the caller vouches for the queries; `q` has a row for each.
         unsafe {
-            let from = Mat { at: t.q.row(row).add(head * dim), stride: 0 };
-            f32::widen(token, q.from_row(query), from, dim, 1);
+            let to = std::slice::from_raw_parts_mut(q.from_row(query).at, stride);
+            to[dim..].fill(0.0);
+            to[..dim].copy_from_slice(std::slice::from_raw_parts(t.q.row(row).add(head * dim), dim));
         }
     }
     let mut p = 0;
@@ -156,10 +172,10 @@ unsafe fn tile<E: Stored>(token: Token, t: Tile<'_, E>, slot: &mut Slot) {
         // SAFETY: the columns of the scores are the positions, `p + count <= len`.
         unsafe {
             let out = MatMut { at: scores.at.add(p), ..scores };
-            if wide {
+            if gathered {
                 let count = SPAN.min(len - p);
-                widen_span(token, span, t.k, p, count);
-                f32::product(token, out, q.read(), span.read(), dim, queries, count);
+                let keys = t.k.gather(p, count, span, span_stride);
+                E::product(token, out, q.read(), keys, dim, queries, count);
                 p += count;
             } else {
                 let (keys, count) = t.k.run(p, len);
@@ -184,10 +200,10 @@ unsafe fn tile<E: Stored>(token: Token, t: Tile<'_, E>, slot: &mut Slot) {
         // SAFETY: as above; `acc` has a row for each query.
         unsafe {
             let probs = Mat { at: scores.at.add(p).cast_const(), stride: score_stride };
-            if wide {
+            if gathered {
                 let count = SPAN.min(common - p);
-                widen_span(token, span, t.v, p, count);
-                f32::weigh(token, acc, probs, span.read(), padded, queries, count);
+                let values = t.v.gather(p, count, span, span_stride);
+                E::weigh(token, acc, probs, values, padded, queries, count);
                 p += count;
             } else {
                 let (values, count) = t.v.run(p, common);
@@ -201,13 +217,13 @@ unsafe fn tile<E: Stored>(token: Token, t: Tile<'_, E>, slot: &mut Slot) {
         let count = SPAN.min(len - p);
         // SAFETY: as above; row `row` sees the positions below `start + row + 1`.
         unsafe {
-            widen_span(token, span, t.v, p, count);
+            let values = t.v.gather(p, count, span, span_stride);
             for row in 1..t.rows {
                 let end = (t.start + row + 1).min(p + count);
                 let first = row * t.group;
                 let probs = Mat { at: scores.from_row(first).at.add(p), stride: score_stride };
                 let count = end.saturating_sub(p);
-                f32::weigh(token, acc.from_row(first), probs, span.read(), padded, t.group, count);
+                E::weigh(token, acc.from_row(first), probs, values, padded, t.group, count);
             }
         }
         p += count;
@@ -238,30 +254,10 @@ fn prefetch_run<E: Elem>(from: Paged<'_, E>, p: usize, end: usize) {
     }
 }
 
-/// Widens positions `p..p + count`, zeros behind the head.
-///
-/// # Safety
-/// `span` holds `count` rows.
-unsafe fn widen_span<E: Stored>(
-    token: Token,
-    span: MatMut,
-    from: Paged<'_, E>,
-    p: usize,
-    count: usize,
-) {
-    let mut done = 0;
-    while done < count {
-        let (rows, run) = from.run(p + done, p + count);
-        // SAFETY: `rows` has `run` rows, and so many are left of the span.
-        unsafe { E::widen(token, span.from_row(done), rows, from.head_dim, run) };
-        done += run;
-    }
-}
-
-/// Rows of a tile: enough queries to use a widened span often, few enough that their
+/// Rows of a tile: enough queries to use a gathered span often, few enough that their
 /// scores stay in cache.
 fn tile_rows(rows: usize, len: usize, group: usize) -> usize {
-    let queries = (SCORE_BYTES / (len * size_of::<f32>())).clamp(WIDE_QUERIES, TILE_QUERIES);
+    let queries = (SCORE_BYTES / (len * size_of::<f32>())).clamp(GATHER_QUERIES, TILE_QUERIES);
     queries.div_ceil(group).min(rows)
 }
 

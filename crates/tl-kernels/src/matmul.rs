@@ -7,22 +7,19 @@
 //! - Activations are copied once to rows that start on a cache line, are padded with
 //!   zeros and are never a multiple of 1 KiB apart, where they would fall into few sets
 //!   of a cache.
-//! - Few rows (decode): weights are widened in registers on their single way through.
-//! - Many rows (prefill): a panel of weight rows that fits the first-level cache is
-//!   widened to f32 once and used for every row of a block of activations that fits
-//!   the second level.
+//! - Halves are widened in registers at each use. Widening a panel of them once for many
+//!   rows was slower: it doubles what the caches must hold.
+//! - With many rows, a panel of weight rows that fits the first-level cache is used for
+//!   all rows of a block of activations that fits the second level.
 
 use std::cell::RefCell;
 
 use crate::isa::Token;
-use crate::simd::LANES;
 use crate::threads::Threads;
 use crate::tiles::{Mat, MatMut, Stored};
-use crate::weights::{Data, Lines, Weights};
+use crate::weights::{Data, Lines, Weights, spread};
 
-/// Activation rows up to which halves are widened in registers at each use.
-const DIRECT_ROWS: usize = 6;
-/// Bytes of the widened panel: most of a 32 KiB first-level cache.
+/// Bytes of a panel of weights: most of a 32 KiB first-level cache.
 const PANEL_BYTES: usize = 20 * 1024;
 /// Bytes of the activations a panel is used for: well inside a second-level cache.
 const BLOCK_BYTES: usize = 192 * 1024;
@@ -34,47 +31,6 @@ const WORTH_COPYING: usize = 1 << 16;
 thread_local! {
     /// The copied activations of the calling thread, kept between products.
     static ACT: RefCell<Lines> = RefCell::default();
-    /// The widened panel of a thread, kept between products.
-    static PANEL: RefCell<Lines> = RefCell::default();
-}
-
-/// Elements between rows of `k` f32 in scratch memory: whole lines, and an odd number of
-/// them, so that the same columns of many rows spread over all sets of a cache.
-pub(crate) fn spread(k: usize) -> usize {
-    (k.div_ceil(LANES) | 1) * LANES
-}
-
-/// The product through panels of `panel_rows` widened rows.
-///
-/// # Safety
-/// As [`Stored::product`].
-#[allow(clippy::too_many_arguments, reason = "kernels take plain pointers and sizes")]
-unsafe fn by_panels<E: Stored>(
-    token: Token,
-    out: MatMut,
-    act: Mat<f32>,
-    w: Mat<E>,
-    k: usize,
-    m: usize,
-    n: usize,
-    panel_rows: usize,
-) {
-    let stride = spread(k);
-    PANEL.with_borrow_mut(|panel| {
-        let panel = panel.at_least::<f32>(panel_rows * stride).as_mut_ptr();
-        let mut j = 0;
-        while j < n {
-            let count = panel_rows.min(n - j);
-            // SAFETY: the caller's contract, for the columns `j..j + count`; the panel holds them.
-            unsafe {
-                let rows = Mat { at: w.row(j), stride: w.stride };
-                E::widen(token, MatMut { at: panel, stride }, rows, k, count);
-                let out = MatMut { at: out.at.add(j), stride: out.stride };
-                f32::product(token, out, act, Mat { at: panel, stride }, k, m, count);
-            }
-            j += count;
-        }
-    });
 }
 
 /// How a product is cut: parts are blocks of rows times runs of columns.
@@ -82,29 +38,22 @@ unsafe fn by_panels<E: Stored>(
 struct Plan {
     rows: usize,
     cols: usize,
-    /// Zero where weights are used as they are.
-    panel_rows: usize,
+    /// Columns of a panel, for all rows of the block.
+    panel: usize,
 }
 
-fn plan(m: usize, n: usize, k: usize, f16: bool, threads: usize) -> Plan {
+fn plan(m: usize, w: &Weights, threads: usize) -> Plan {
+    let (n, k) = (w.n(), w.k());
     let threads = if m * n * k < WORTH_SHARING { 1 } else { threads };
-    if m <= DIRECT_ROWS {
-        // Some parts more than threads, so that one late thread costs little.
-        let parts = if threads == 1 { 1 } else { threads * 4 };
-        let cols = n.div_ceil(parts).next_multiple_of(8);
-        return Plan { rows: m, cols, panel_rows: 0 };
-    }
-    let row_bytes = spread(k) * size_of::<f32>();
-    let rows = (BLOCK_BYTES / row_bytes).clamp(12, m.max(12)) / 12 * 12;
-    let panel_rows = (PANEL_BYTES / row_bytes).clamp(2, 64) / 2 * 2;
+    let row_bytes = w.bytes() / n;
+    let panel = (PANEL_BYTES / row_bytes.max(1)).clamp(4, 64) / 4 * 4;
+    let act_bytes = spread::<f32>(k) * size_of::<f32>();
+    let rows = (BLOCK_BYTES / act_bytes.max(1)).clamp(12, m.max(12)) / 12 * 12;
     let parts_of_rows = m.div_ceil(rows);
-    let cols = if threads == 1 {
-        n
-    } else {
-        let parts = (threads * 4).div_ceil(parts_of_rows);
-        n.div_ceil(parts).next_multiple_of(panel_rows)
-    };
-    Plan { rows, cols, panel_rows: if f16 { panel_rows } else { 0 } }
+    // Some parts more than threads, so that one late thread costs little.
+    let parts = if threads == 1 { 1 } else { (threads * 4).div_ceil(parts_of_rows) };
+    let cols = n.div_ceil(parts).next_multiple_of(8);
+    Plan { rows, cols, panel: if m < 4 { cols } else { panel } }
 }
 
 /// `out = act * w^T`; see [`crate::Kernels::matmul`].
@@ -124,29 +73,28 @@ pub(crate) fn matmul(
     }
     let out = MatMut { at: out.as_mut_ptr(), stride: n };
     ACT.with_borrow_mut(|lines| {
-        let act = copy_activations(token, pool, lines, act, m, k);
-        let plan = plan(m, n, k, w.is_f16(), pool.count());
+        let act = copy_activations(pool, lines, act, m, k);
+        let plan = plan(m, w, pool.count());
         let parts_of_cols = n.div_ceil(plan.cols);
         let parts = parts_of_cols * m.div_ceil(plan.rows);
         pool.run(parts, |part| {
             let (out, act) = (&out, &act);
             let (i, j) = (part / parts_of_cols * plan.rows, part % parts_of_cols * plan.cols);
-            let (m, n) = (plan.rows.min(m - i), plan.cols.min(n - j));
-            // SAFETY: parts write disjoint blocks of the outputs, all inside (asserted above);
-            // rows of activations and weights are padded with zeros.
-            unsafe {
-                let out = MatMut { at: out.at.add(i * out.stride + j), stride: out.stride };
-                let act = Mat { at: act.row(i), stride: act.stride };
-                match &w.data {
-                    Data::F32(lines) => {
-                        f32::product(token, out, act, columns(lines, w, j, n), k, m, n);
-                    }
-                    Data::F16(lines) if plan.panel_rows == 0 => {
-                        u16::product(token, out, act, columns(lines, w, j, n), k, m, n);
-                    }
-                    Data::F16(lines) => {
-                        let w = columns::<u16>(lines, w, j, n);
-                        by_panels(token, out, act, w, k, m, n, plan.panel_rows);
+            let (rows, end) = (plan.rows.min(m - i), (j + plan.cols).min(n));
+            for j in (j..end).step_by(plan.panel) {
+                let cols = plan.panel.min(end - j);
+                // SAFETY: parts write disjoint blocks of the outputs, all inside (asserted
+                // above); rows of activations and weights are padded with zeros.
+                unsafe {
+                    let out = MatMut { at: out.at.add(i * out.stride + j), stride: out.stride };
+                    let act = Mat { at: act.row(i), stride: act.stride };
+                    match &w.data {
+                        Data::F32(lines) => {
+                            f32::product(token, out, act, columns(lines, w, j, cols), k, rows, cols);
+                        }
+                        Data::F16(lines) => {
+                            u16::product(token, out, act, columns(lines, w, j, cols), k, rows, cols);
+                        }
                     }
                 }
             }
@@ -161,29 +109,27 @@ fn columns<E: bytemuck::Pod>(lines: &Lines, w: &Weights, j: usize, n: usize) -> 
 }
 
 fn copy_activations(
-    token: Token,
     pool: &Threads,
     lines: &mut Lines,
     act: &[f32],
     m: usize,
     k: usize,
 ) -> Mat<f32> {
-    let stride = spread(k);
+    let stride = spread::<f32>(k);
     let to = MatMut { at: lines.at_least::<f32>(m * stride).as_mut_ptr(), stride };
     let parts = if m * k < WORTH_COPYING { 1 } else { pool.count() };
     let rows = m.div_ceil(parts);
     pool.run(parts, |part| {
         let to = &to;
-        let i = (part * rows).min(m);
-        let count = rows.min(m - i);
-        let from = Mat { at: act[i * k..][..count * k].as_ptr(), stride: k };
-        // SAFETY: parts write disjoint rows, all inside.
-        unsafe {
-            let to = MatMut { at: to.at.add(i * stride), stride };
-            f32::widen(token, to, from, k, count);
+        for i in part * rows..m.min((part + 1) * rows) {
+            // SAFETY: rows are disjoint and all inside; a row belongs to one part.
+            let to = unsafe { std::slice::from_raw_parts_mut(to.from_row(i).at, stride) };
+            let (row, pad) = to.split_at_mut(k);
+            row.copy_from_slice(&act[i * k..][..k]);
+            pad.fill(0.0);
         }
     });
-    Mat { at: to.at, stride }
+    to.read()
 }
 
 #[cfg(test)]

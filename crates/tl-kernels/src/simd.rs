@@ -22,7 +22,7 @@ pub(crate) mod portable;
 pub(crate) const LANES: usize = 16;
 
 /// What a weight or a cached key is stored as: `u16` holds IEEE half bits.
-pub(crate) trait Elem: Copy + Send + Sync + Default + 'static {
+pub(crate) trait Elem: bytemuck::Pod + Send + Sync + Default {
     const F16: bool;
 }
 

@@ -9,6 +9,9 @@ use crate::dispatch::dispatch;
 use crate::isa::Token;
 use crate::simd::{Elem, LANES, Simd, prefetch};
 
+/// How far ahead of their use weights are asked for.
+const AHEAD_BYTES: usize = 8 * 1024;
+
 /// A matrix view: rows `stride` elements apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Mat<T> {
@@ -71,23 +74,26 @@ unsafe fn product<S: Simd, E: Elem>(
     m: usize,
     n: usize,
 ) {
+    // The first rows bring the weights in for the others: some rows ahead of their use.
+    let tile_bytes = 4 * w.stride * size_of::<E>();
+    let ahead = AHEAD_BYTES.div_ceil(tile_bytes.max(1)) * 4 * w.stride;
     let mut i = 0;
     // SAFETY: the caller's contract, cut into tiles of rows.
     unsafe {
         while S::MR >= 4 && i + 4 <= m {
-            strip::<S, E, 4, 2, 4>(s, out, act, w, k, i, n);
+            strip::<S, E, 4, 2, 4>(s, out, act, w, k, i, n, ahead);
             i += 4;
         }
         while S::MR >= 3 && i + 3 <= m {
-            strip::<S, E, 3, 2, 2>(s, out, act, w, k, i, n);
+            strip::<S, E, 3, 2, 2>(s, out, act, w, k, i, n, ahead);
             i += 3;
         }
         while S::MR >= 2 && i + 2 <= m {
-            strip::<S, E, 2, 2, 3>(s, out, act, w, k, i, n);
+            strip::<S, E, 2, 2, 3>(s, out, act, w, k, i, n, ahead);
             i += 2;
         }
         while i < m {
-            strip::<S, E, 1, 2, 4>(s, out, act, w, k, i, n);
+            strip::<S, E, 1, 2, 4>(s, out, act, w, k, i, n, ahead);
             i += 1;
         }
     }
@@ -106,6 +112,7 @@ unsafe fn strip<S: Simd, E: Elem, const M: usize, const REST: usize, const N: us
     k: usize,
     i: usize,
     n: usize,
+    ahead: usize,
 ) {
     // SAFETY: the caller's contract.
     unsafe {
@@ -115,15 +122,15 @@ unsafe fn strip<S: Simd, E: Elem, const M: usize, const REST: usize, const N: us
         }
         let mut j = 0;
         while j + N <= n {
-            tile::<S, E, M, N>(s, out, &rows, w, k, i, j);
+            tile::<S, E, M, N>(s, out, &rows, w, k, i, j, ahead);
             j += N;
         }
         while j + REST <= n {
-            tile::<S, E, M, REST>(s, out, &rows, w, k, i, j);
+            tile::<S, E, M, REST>(s, out, &rows, w, k, i, j, ahead);
             j += REST;
         }
         while j < n {
-            tile::<S, E, M, 1>(s, out, &rows, w, k, i, j);
+            tile::<S, E, M, 1>(s, out, &rows, w, k, i, j, ahead);
             j += 1;
         }
     }
@@ -140,6 +147,7 @@ unsafe fn tile<S: Simd, E: Elem, const M: usize, const N: usize>(
     k: usize,
     i: usize,
     j: usize,
+    ahead: usize,
 ) {
     // SAFETY: the caller's contract.
     unsafe {
@@ -150,9 +158,9 @@ unsafe fn tile<S: Simd, E: Elem, const M: usize, const N: usize>(
         let mut acc = [[s.splat(0.0); N]; M];
         let mut off = 0;
         while off < k {
-            if M == 1 {
+            if i == 0 && off % (64 / size_of::<E>()) == 0 {
                 for col in &cols {
-                    prefetch(col.wrapping_add(off + N * w.stride));
+                    prefetch(col.wrapping_add(off + ahead));
                 }
             }
             s.step(&mut acc, rows, &cols, off);
@@ -171,31 +179,6 @@ unsafe fn tile<S: Simd, E: Elem, const M: usize, const N: usize>(
                 *out.at.add((i + r) * out.stride + j + c) = *total;
             }
             flat += 8;
-        }
-    }
-}
-
-/// Copies `n` rows of `dim` elements as f32, zeros up to the next whole vector.
-///
-/// # Safety
-/// `from` holds the rows; the rows of `to` are whole vectors that hold `dim` elements.
-#[inline(always)]
-unsafe fn widen<S: Simd, E: Elem>(s: S, to: MatMut, from: Mat<E>, dim: usize, n: usize) {
-    let whole = dim / LANES * LANES;
-    for i in 0..n {
-        // SAFETY: the caller's contract.
-        unsafe {
-            let (to, from) = (to.at.add(i * to.stride), from.row(i));
-            let mut d = 0;
-            while d < whole {
-                s.store(to.add(d), s.load(from.add(d)));
-                d += LANES;
-            }
-            if whole < dim {
-                let mut tail = [E::default(); LANES];
-                std::ptr::copy_nonoverlapping(from.add(whole), tail.as_mut_ptr(), dim - whole);
-                s.store(to.add(whole), s.load(tail.as_ptr()));
-            }
         }
     }
 }
@@ -314,12 +297,6 @@ pub(crate) trait Stored: Elem {
         n: usize,
     );
 
-    /// See [`widen`].
-    ///
-    /// # Safety
-    /// As there.
-    unsafe fn widen(token: Token, to: MatMut, from: Mat<Self>, dim: usize, n: usize);
-
     /// See [`weigh`].
     ///
     /// # Safety
@@ -341,8 +318,6 @@ macro_rules! stored {
         impl Stored for $elem {
             dispatch! { unsafe fn product = product::<$elem>(
                 out: MatMut, act: Mat<f32>, w: Mat<$elem>, k: usize, m: usize, n: usize) }
-            dispatch! { unsafe fn widen = widen::<$elem>(
-                to: MatMut, from: Mat<$elem>, dim: usize, n: usize) }
             dispatch! { unsafe fn weigh = weigh::<$elem>(
                 acc: MatMut, probs: Mat<f32>, values: Mat<$elem>,
                 dim: usize, queries: usize, count: usize) }

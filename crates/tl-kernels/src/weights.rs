@@ -138,6 +138,13 @@ fn check(n: usize, k: usize, elements: usize) -> Result<(), WeightShapeError> {
     }
 }
 
+/// Elements between rows of `k` in scratch memory: whole cache lines, and an odd number of
+/// them, so that the same columns of many rows spread over all sets of a cache.
+pub(crate) fn spread<E>(k: usize) -> usize {
+    let line = size_of::<Line>() / size_of::<E>();
+    (k.div_ceil(line) | 1) * line
+}
+
 /// Memory in whole cache lines, zeroed when it is made.
 #[derive(Clone, Default)]
 pub(crate) struct Lines(Vec<Line>);
