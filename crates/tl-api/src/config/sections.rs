@@ -264,8 +264,8 @@ impl Default for GatewaySection {
             admission_wait_ms: 5_000,
             admission_queue: 256,
             reserve_tokens: 256,
-            prefill_timeout_ms: 30_000,
-            first_byte_timeout_ms: 60_000,
+            prefill_timeout_ms: 120_000,
+            first_byte_timeout_ms: 120_000,
             stall_timeout_ms: 60_000,
         }
     }

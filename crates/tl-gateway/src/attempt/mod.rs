@@ -1,0 +1,436 @@
+//! One choice of one request, from routing to its last token: facts in, actions out.
+//!
+//! The machine decides everything that is easy to get wrong in code that awaits: which
+//! failure excludes which engine, when a retry is still invisible to the client, who gives
+//! back the blocks that may wait under a handle, and that the client gets one first token and
+//! one outcome. It knows no sockets and no time; its driver carries out the actions in order
+//! and reports what came of them.
+//!
+//! **Commitment.** A streamed answer is committed when its first byte leaves. Until then a
+//! failed attempt is simply made again elsewhere, at most `max_attempts` times. Afterwards a
+//! decode engine that is lost before it produced anything is replaced once, provided that a
+//! new prefill gives the token and the draws that were already sent; every other loss ends the
+//! stream with an error event. An answer that is not streamed is never committed before it is
+//! whole.
+//!
+//! **Handles.** Every `Prefill` may leave blocks on the decode engine, whatever it answers.
+//! Each handle is therefore accepted by a resume or released, on every path.
+
+mod codes;
+
+pub use codes::{DecodeFailure, PrefillFailure, decode_refusal, prefill_failure};
+
+use tl_api::error::ApiError;
+
+use crate::registry::Slot;
+use crate::route::Blocked;
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    /// A pair was chosen and counted; `handle` is fresh and unguessable.
+    RoutedPair { prefill: Slot, decode: Slot, handle: String },
+    /// One engine was chosen and counted.
+    RoutedAlone { engine: Slot },
+    NotRouted(Blocked),
+    Prefilled(First),
+    PrefillFailed(PrefillFailure),
+    /// The decode engine answered 200: the handle's blocks are its own.
+    DecodeAccepted,
+    /// It produced output (text, logprobs or the finish).
+    DecodeOutput,
+    /// It finished as it should.
+    DecodeEnded,
+    DecodeFailed(DecodeFailure),
+    /// Nobody waits for the answer any more.
+    ClientGone,
+}
+
+/// What the machine needs to know of a first token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct First {
+    pub token: u32,
+    pub draws: u32,
+    /// There is text to send.
+    pub has_text: bool,
+    /// It ends the answer.
+    pub ends: bool,
+}
+
+/// What to do, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Choose engines; answered by a `Routed..` or `NotRouted`.
+    Route { exclude: Vec<Slot>, avoid: Vec<Slot>, alone_allowed: bool },
+    /// Answered by `Prefilled` or `PrefillFailed`.
+    Prefill { prefill: Slot, decode: Slot, handle: String },
+    /// Tell the engine to stop; the prefill still answers.
+    CancelPrefill { prefill: Slot, handle: String },
+    /// Resume from the handle; answered by `Decode..`.
+    Decode { decode: Slot, handle: String },
+    /// Have one engine serve it whole; answered by `Decode..`.
+    ServeAlone { engine: Slot },
+    /// Hand the first token's part of the answer to the client.
+    SendFirst,
+    /// Hand the decode engine's latest output to the client.
+    SendDecoded,
+    /// Forget what was handed over: it is made again. Only where nothing has left yet.
+    Restart,
+    /// Drop the decode engine's stream.
+    StopDecode,
+    /// Give back what waits under the handle.
+    Release { decode: Slot, handle: String },
+    /// The engine failed.
+    Blame(Slot),
+    /// The engine works.
+    Praise(Slot),
+    End(End),
+}
+
+/// How it ended. Comes exactly once, last.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// The first token was the whole answer.
+    FinishedByPrefill,
+    FinishedByDecode,
+    /// Nobody had to be told.
+    Gone,
+    Failed(ApiError),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum State {
+    Routing,
+    Prefilling(Pair),
+    /// The client left during prefill, which still has to answer.
+    Leaving(Pair),
+    Decoding { pair: Pair, accepted: bool, began: bool },
+    Alone { engine: Slot, began: bool },
+    Ended,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Pair {
+    prefill: Slot,
+    decode: Slot,
+    handle: String,
+}
+
+#[derive(Debug)]
+pub struct Attempt {
+    model: String,
+    streamed: bool,
+    max_attempts: u32,
+    state: State,
+    attempts: u32,
+    exclude: Vec<Slot>,
+    avoid: Vec<Slot>,
+    first: Option<First>,
+    /// The first token's part was handed over.
+    first_sent: bool,
+    committed: bool,
+    replaced: bool,
+    was_full: bool,
+}
+
+impl Attempt {
+    /// `model` is named to the client when nobody serves it. `streamed`: what is handed over
+    /// leaves at once.
+    pub fn new(model: &str, streamed: bool, max_attempts: u32) -> Attempt {
+        Attempt {
+            model: model.to_owned(),
+            streamed,
+            max_attempts: max_attempts.max(1),
+            state: State::Routing,
+            attempts: 0,
+            exclude: Vec::new(),
+            avoid: Vec::new(),
+            first: None,
+            first_sent: false,
+            committed: false,
+            replaced: false,
+            was_full: false,
+        }
+    }
+
+    /// The first actions.
+    pub fn start(&self) -> Vec<Action> {
+        vec![self.route()]
+    }
+
+    /// Attempts made so far.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    /// What to do about `fact`. A fact that does not fit the state (a late answer) does nothing.
+    pub fn on(&mut self, fact: Fact) -> Vec<Action> {
+        match (std::mem::replace(&mut self.state, State::Ended), fact) {
+            (State::Ended, _) => Vec::new(),
+            (state, Fact::ClientGone) => self.client_gone(state),
+            (State::Routing, Fact::RoutedPair { prefill, decode, handle }) => {
+                self.attempts += 1;
+                self.state = State::Prefilling(Pair { prefill, decode, handle: handle.clone() });
+                vec![Action::Prefill { prefill, decode, handle }]
+            }
+            (State::Routing, Fact::RoutedAlone { engine }) => {
+                self.attempts += 1;
+                self.state = State::Alone { engine, began: false };
+                vec![Action::ServeAlone { engine }]
+            }
+            (State::Routing, Fact::NotRouted(why)) => vec![failed(self.not_routed(why))],
+            (State::Prefilling(pair), Fact::Prefilled(first)) => self.prefilled(pair, first),
+            (State::Prefilling(pair), Fact::PrefillFailed(why)) => self.prefill_failed(&pair, why),
+            (State::Leaving(pair), Fact::Prefilled(_) | Fact::PrefillFailed(_)) => {
+                vec![release(&pair), Action::End(End::Gone)]
+            }
+            (State::Decoding { pair, began, .. }, Fact::DecodeAccepted) => {
+                self.state = State::Decoding { pair, accepted: true, began };
+                Vec::new()
+            }
+            (State::Decoding { pair, began, .. }, Fact::DecodeOutput) => {
+                let actions = self.output(pair.decode, began);
+                self.state = State::Decoding { pair, accepted: true, began: true };
+                actions
+            }
+            (State::Alone { engine, began }, Fact::DecodeOutput) => {
+                let actions = self.output(engine, began);
+                self.state = State::Alone { engine, began: true };
+                actions
+            }
+            (State::Decoding { .. } | State::Alone { .. }, Fact::DecodeEnded) => {
+                vec![Action::End(End::FinishedByDecode)]
+            }
+            (State::Decoding { pair, accepted, began }, Fact::DecodeFailed(why)) => {
+                let mut actions = vec![Action::StopDecode];
+                if !accepted {
+                    actions.push(release(&pair));
+                }
+                self.decode_failed(pair.decode, began, why, actions)
+            }
+            (State::Alone { engine, began }, Fact::DecodeFailed(why)) => {
+                self.decode_failed(engine, began, why, vec![Action::StopDecode])
+            }
+            (state, _) => {
+                self.state = state;
+                Vec::new()
+            }
+        }
+    }
+
+    fn route(&self) -> Action {
+        Action::Route {
+            exclude: self.exclude.clone(),
+            avoid: self.avoid.clone(),
+            // Once a prefill engine's token is out, only a pair can go on from it.
+            alone_allowed: !self.committed,
+        }
+    }
+
+    fn client_gone(&mut self, state: State) -> Vec<Action> {
+        match state {
+            State::Routing | State::Ended => vec![Action::End(End::Gone)],
+            State::Prefilling(pair) => {
+                // Blocks may land until the prefill has answered: release them after that.
+                let handle = pair.handle.clone();
+                let cancel = Action::CancelPrefill { prefill: pair.prefill, handle };
+                self.state = State::Leaving(pair);
+                vec![cancel]
+            }
+            State::Leaving(pair) => {
+                self.state = State::Leaving(pair);
+                Vec::new()
+            }
+            State::Decoding { accepted: true, .. } | State::Alone { .. } => {
+                vec![Action::StopDecode, Action::End(End::Gone)]
+            }
+            State::Decoding { pair, accepted: false, .. } => {
+                vec![Action::StopDecode, release(&pair), Action::End(End::Gone)]
+            }
+        }
+    }
+
+    fn prefilled(&mut self, pair: Pair, first: First) -> Vec<Action> {
+        let mut actions = vec![Action::Praise(pair.prefill)];
+        if let Some(sent) = self.first.filter(|_| self.committed) {
+            if (sent.token, sent.draws) != (first.token, first.draws) {
+                actions.push(release(&pair));
+                actions.push(failed(lost()));
+                return actions;
+            }
+        }
+        self.first = Some(first);
+        if first.ends {
+            if !self.first_sent {
+                self.send_first(&mut actions);
+            }
+            actions.push(release(&pair));
+            actions.push(Action::End(End::FinishedByPrefill));
+            return actions;
+        }
+        if first.has_text && !self.first_sent {
+            self.send_first(&mut actions);
+        }
+        actions.push(Action::Decode { decode: pair.decode, handle: pair.handle.clone() });
+        self.state = State::Decoding { pair, accepted: false, began: false };
+        actions
+    }
+
+    fn send_first(&mut self, actions: &mut Vec<Action>) {
+        actions.push(Action::SendFirst);
+        self.first_sent = true;
+        self.committed = self.streamed;
+    }
+
+    fn output(&mut self, engine: Slot, began: bool) -> Vec<Action> {
+        let mut actions = Vec::with_capacity(3);
+        if !began {
+            actions.push(Action::Praise(engine));
+        }
+        if self.first.is_some() && !self.first_sent {
+            self.send_first(&mut actions);
+        }
+        actions.push(Action::SendDecoded);
+        self.committed = self.streamed;
+        actions
+    }
+
+    fn prefill_failed(&mut self, pair: &Pair, why: PrefillFailure) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if why == PrefillFailure::Deadline {
+            let handle = pair.handle.clone();
+            actions.push(Action::CancelPrefill { prefill: pair.prefill, handle });
+        }
+        actions.push(release(pair));
+        match why {
+            PrefillFailure::Corrupt => actions.push(Action::Blame(pair.decode)),
+            PrefillFailure::Stale => {}
+            PrefillFailure::DecodeRefuses => self.exclude.push(pair.decode),
+            PrefillFailure::Full => {
+                self.avoid.push(pair.decode);
+                self.was_full = true;
+            }
+            PrefillFailure::DecodeFault => {
+                actions.push(Action::Blame(pair.decode));
+                self.exclude.push(pair.decode);
+            }
+            PrefillFailure::PrefillFault | PrefillFailure::Deadline => {
+                actions.push(Action::Blame(pair.prefill));
+                self.exclude.push(pair.prefill);
+            }
+            PrefillFailure::Invalid => {
+                actions.push(failed(if self.committed { lost() } else { invalid() }));
+                return actions;
+            }
+        }
+        self.again(actions, false)
+    }
+
+    fn decode_failed(
+        &mut self,
+        engine: Slot,
+        began: bool,
+        why: DecodeFailure,
+        mut actions: Vec<Action>,
+    ) -> Vec<Action> {
+        match why {
+            DecodeFailure::Client(error) => {
+                actions.push(failed(error));
+                return actions;
+            }
+            DecodeFailure::Full => {
+                self.avoid.push(engine);
+                self.was_full = true;
+            }
+            DecodeFailure::Handle => {}
+            DecodeFailure::Fault => {
+                actions.push(Action::Blame(engine));
+                self.exclude.push(engine);
+            }
+        }
+        self.again(actions, began)
+    }
+
+    /// Tries once more if it may, or ends. `began`: the decode engine had produced output.
+    fn again(&mut self, mut actions: Vec<Action>, began: bool) -> Vec<Action> {
+        if self.committed {
+            // What was sent can be gone on from only if it was the first token alone.
+            if began || self.replaced || !self.first_sent {
+                actions.push(failed(lost()));
+                return actions;
+            }
+            self.replaced = true;
+        } else if self.attempts >= self.max_attempts {
+            actions.push(failed(self.exhausted()));
+            return actions;
+        } else {
+            if self.first_sent || began {
+                actions.push(Action::Restart);
+            }
+            self.first = None;
+            self.first_sent = false;
+        }
+        self.state = State::Routing;
+        actions.push(self.route());
+        actions
+    }
+
+    fn exhausted(&self) -> ApiError {
+        if self.was_full {
+            busy()
+        } else {
+            ApiError::no_capacity("the engines that were tried failed; send the request again")
+        }
+    }
+
+    fn not_routed(&self, why: Blocked) -> ApiError {
+        if self.committed {
+            return lost();
+        }
+        match why {
+            Blocked::NoRoom => busy(),
+            Blocked::NoWorker if self.attempts > 0 => self.exhausted(),
+            Blocked::NoWorker => {
+                ApiError::no_capacity("no engine that serves this model is ready")
+            }
+            Blocked::UnknownModel => ApiError::model_not_found(&self.model),
+            Blocked::TooLong => ApiError::context_length(
+                "the prompt is longer than the context of the model or the memory of its engines",
+            ),
+        }
+    }
+}
+
+/// Seconds after which room may have appeared: a heartbeat.
+const RETRY_AFTER_S: u64 = 2;
+
+/// 429: everybody who could serve is full.
+pub fn busy() -> ApiError {
+    ApiError::rate_limited("every engine that serves this model is full", RETRY_AFTER_S)
+}
+
+/// An answer that had begun can not be finished.
+pub fn lost() -> ApiError {
+    ApiError::internal("the engine that was producing this answer was lost; send the request again")
+}
+
+fn invalid() -> ApiError {
+    ApiError::malformed(
+        "the engine refused the request as invalid: check the prompt and the sampling parameters",
+    )
+}
+
+fn failed(error: ApiError) -> Action {
+    Action::End(End::Failed(error))
+}
+
+fn release(pair: &Pair) -> Action {
+    Action::Release { decode: pair.decode, handle: pair.handle.clone() }
+}
+
+#[cfg(test)]
+mod tests;
