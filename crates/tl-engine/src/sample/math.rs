@@ -27,11 +27,7 @@ static POWERS: [(f64, f64); N] = powers();
 
 /// Fills `out` with `exp(argument(v))` of each value and gives their sum from left to
 /// right. No argument is above 0.
-pub(super) fn exp_sum(
-    values: &[f64],
-    argument: impl Fn(f64) -> f64,
-    out: &mut Vec<f64>,
-) -> f64 {
+pub(super) fn exp_sum(values: &[f64], argument: impl Fn(f64) -> f64, out: &mut Vec<f64>) -> f64 {
     out.clear();
     out.reserve(values.len());
     let mut total = 0.0;

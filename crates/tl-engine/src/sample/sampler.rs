@@ -256,7 +256,7 @@ fn keep(
 
 /// Steps 9 to 11: the first id whose cumulative probability exceeds `u`. When rounding
 /// leaves none, the last id with any probability.
-fn choose(kept: impl Iterator<Item = (u32, f64)>, total: f64, u: f64) -> u32 {
+pub(super) fn choose(kept: impl Iterator<Item = (u32, f64)>, total: f64, u: f64) -> u32 {
     let (mut cumulative, mut last) = (0.0, 0);
     for (id, weight) in kept {
         let q = weight / total;

@@ -1,6 +1,7 @@
 //! The sampler against the specification written down as plainly as possible.
 
 use crate::sample::math::{exp, ln};
+use crate::sample::sampler::choose;
 use crate::sample::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -121,6 +122,8 @@ fn logits(size: std::ops::Range<usize>) -> impl Strategy<Value = Vec<f32>> {
         3 => (-6_i8..6).prop_map(|x| f32::from(x) * 0.5),
         1 => Just(f32::NEG_INFINITY),
         1 => prop_oneof![Just(0.0_f32), Just(-0.0_f32)],
+        // Neighbours that agree in the leading half of a 64-bit float.
+        2 => (0_u8..100).prop_map(|n| 4.0 + f32::from(n) / 2_097_152.0),
         1 => prop_oneof![Just(-1000.0_f32), Just(f32::MIN), Just(1e-30_f32)],
     ];
     prop::collection::vec(one, size).prop_map(|mut l| {
@@ -247,7 +250,16 @@ proptest! {
 /// Where nothing tells ids apart, every filter goes by the order of the ids.
 #[test]
 fn flat_positions() -> Result<(), TestCaseError> {
-    for (size, top_p, top_k) in [(700, 0.5, 0), (700, 0.999, 0), (1000, 0.9, 600), (3, 0.3, 0)] {
+    let cases = [
+        (700, 0.5, 0),
+        (700, 0.999, 0),
+        (1000, 0.9, 600),
+        // The sum reaches the share exactly.
+        (2, 0.5, 0),
+        (512, 0.25, 0),
+        (512, 0.25, 256),
+    ];
+    for (size, top_p, top_k) in cases {
         let params = SamplingParams { top_p, top_k, ..SamplingParams::default() };
         let logits = vec![1.25; size];
         let position = Position { logits, params, prompt: Vec::new(), output: Vec::new() };
@@ -256,6 +268,20 @@ fn flat_positions() -> Result<(), TestCaseError> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn a_uniform_on_the_border_goes_to_the_next_id() {
+    let check = |weights: &[f64], total, u, want| {
+        let kept = (0_u32..).zip(weights.iter().copied());
+        assert_eq!(choose(kept, total, u), want, "{weights:?} {u}");
+    };
+    check(&[1.0, 1.0], 2.0, 0.0, 0);
+    check(&[1.0, 1.0], 2.0, 0.5_f64.next_down(), 0);
+    check(&[1.0, 1.0], 2.0, 0.5, 1);
+    check(&[0.0, 1.0], 1.0, 0.0, 1);
+    // Rounding may leave the sum short of the uniform: then the last with a weight.
+    check(&[0.5, 0.25, 0.0], 1.0, 0.9, 1);
 }
 
 #[test]
