@@ -5,7 +5,7 @@
 //! instead of from three hand-kept copies. AVX-512 holds the lanes in one
 //! register, AVX2 in two, portable code in an array. The only freedom left to an
 //! implementation is how many independent sums it keeps in registers
-//! ([`Simd::step`] and the tile sizes), which no sum can see.
+//! ([`Simd::step`], [`Simd::R`] and the tile sizes), which no sum can see.
 //!
 //! An implementor is a token: holding a value proves that the CPU has the
 //! instructions, which is what makes the arithmetic methods safe to call. All
@@ -91,16 +91,23 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         off: usize,
     );
 
-    /// One position of a weighted sum of rows: `acc[i][j] += p[i] * v[16 j..]`.
-    ///
+    /// What one register holds, for sums in which lanes do not matter.
+    type R: Copy;
+    /// Lanes of [`Simd::R`].
+    const WIDTH: usize;
+
+    fn splat_r(self, x: f32) -> Self::R;
+
     /// # Safety
-    /// `v` is readable for `16 * N` elements and each `p` for one.
-    unsafe fn axpy<E: Elem, const M: usize, const N: usize>(
-        self,
-        acc: &mut [[Self::V; N]; M],
-        p: &[*const f32; M],
-        v: *const E,
-    );
+    /// `p` is readable for `WIDTH` elements.
+    unsafe fn load_r<E: Elem>(self, p: *const E) -> Self::R;
+
+    /// # Safety
+    /// `p` is writable for `WIDTH` elements.
+    unsafe fn store_r(self, p: *mut f32, v: Self::R);
+
+    /// `a * b + c`, rounded once.
+    fn fma_r(self, a: Self::R, b: Self::R, c: Self::R) -> Self::R;
 }
 
 /// Asks for the cache line at `p`; any address is allowed.

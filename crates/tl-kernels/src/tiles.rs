@@ -198,17 +198,21 @@ unsafe fn weigh<S: Simd, E: Elem>(
     queries: usize,
     count: usize,
 ) {
-    // The registers that hold the tile of a matrix product hold as many sums here.
     let mut i = 0;
-    // SAFETY: the caller's contract, cut into tiles of rows.
+    // SAFETY: the caller's contract, cut into tiles of rows. Eight sums and more hide the
+    // latency of the additions; one register fewer than there are keeps them from spilling.
     unsafe {
         while S::MR >= 4 && i + 4 <= queries {
             weigh_rows::<S, E, 4, 4>(s, acc, probs, values, dim, i, count);
             i += 4;
         }
         while S::MR >= 3 && i + 3 <= queries {
-            weigh_rows::<S, E, 3, 2>(s, acc, probs, values, dim, i, count);
+            weigh_rows::<S, E, 3, 3>(s, acc, probs, values, dim, i, count);
             i += 3;
+        }
+        while S::MR >= 3 && i + 2 <= queries {
+            weigh_rows::<S, E, 2, 4>(s, acc, probs, values, dim, i, count);
+            i += 2;
         }
         while i < queries {
             weigh_rows::<S, E, 1, 4>(s, acc, probs, values, dim, i, count);
@@ -217,6 +221,8 @@ unsafe fn weigh<S: Simd, E: Elem>(
     }
 }
 
+/// `M` queries, `N` registers of elements at a time and then fewer.
+///
 /// # Safety
 /// As [`weigh`], with `i + M <= queries`.
 #[inline(always)]
@@ -232,21 +238,24 @@ unsafe fn weigh_rows<S: Simd, E: Elem, const M: usize, const N: usize>(
     // SAFETY: the caller's contract.
     unsafe {
         let mut d = 0;
-        while d + N * LANES <= dim {
+        while d + N * S::WIDTH <= dim {
             weigh_tile::<S, E, M, N>(s, acc, probs, values, i, count, d);
-            d += N * LANES;
+            d += N * S::WIDTH;
+        }
+        while d + 2 * S::WIDTH <= dim {
+            weigh_tile::<S, E, M, 2>(s, acc, probs, values, i, count, d);
+            d += 2 * S::WIDTH;
         }
         while d < dim {
             weigh_tile::<S, E, M, 1>(s, acc, probs, values, i, count, d);
-            d += LANES;
+            d += S::WIDTH;
         }
     }
 }
 
 /// # Safety
-/// As [`weigh`]; the tile of `M` rows from `i` and `N` vectors from `d` is inside.
+/// As [`weigh`]; the tile of `M` rows from `i` and `N` registers from `d` is inside.
 #[inline(always)]
-#[allow(clippy::too_many_arguments, reason = "kernels take plain pointers and sizes")]
 unsafe fn weigh_tile<S: Simd, E: Elem, const M: usize, const N: usize>(
     s: S,
     acc: MatMut,
@@ -258,23 +267,27 @@ unsafe fn weigh_tile<S: Simd, E: Elem, const M: usize, const N: usize>(
 ) {
     // SAFETY: the caller's contract.
     unsafe {
-        let mut sums = [[s.splat(0.0); N]; M];
+        let mut sums = [[s.splat_r(0.0); N]; M];
         let mut weights = [probs.at; M];
         for r in 0..M {
             weights[r] = probs.row(i + r);
             for c in 0..N {
-                sums[r][c] = s.load(acc.at.add((i + r) * acc.stride + d + c * LANES));
+                sums[r][c] = s.load_r(acc.from_row(i + r).at.add(d + c * S::WIDTH).cast_const());
             }
         }
         for j in 0..count {
-            s.axpy(&mut sums, &weights, values.row(j).add(d));
-            for weight in &mut weights {
-                *weight = weight.add(1);
+            let value = values.row(j).add(d);
+            let p = weights.map(|weight| s.splat_r(*weight.add(j)));
+            for c in 0..N {
+                let v = s.load_r(value.add(c * S::WIDTH));
+                for r in 0..M {
+                    sums[r][c] = s.fma_r(p[r], v, sums[r][c]);
+                }
             }
         }
         for r in 0..M {
             for c in 0..N {
-                s.store(acc.at.add((i + r) * acc.stride + d + c * LANES), sums[r][c]);
+                s.store_r(acc.from_row(i + r).at.add(d + c * S::WIDTH), sums[r][c]);
             }
         }
     }

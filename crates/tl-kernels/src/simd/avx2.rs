@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Elem, LANES, Simd};
+use super::{Elem, Simd};
 
 /// Proof that the CPU has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug)]
@@ -248,27 +248,30 @@ impl Simd for Avx2 {
         }
     }
 
+    type R = __m256;
+    const WIDTH: usize = 8;
+
     #[inline(always)]
-    unsafe fn axpy<E: Elem, const M: usize, const N: usize>(
-        self,
-        acc: &mut [[V; N]; M],
-        p: &[*const f32; M],
-        v: *const E,
-    ) {
-        // SAFETY: `self` proves the instructions, the caller vouches for the elements.
-        unsafe {
-            let mut pv = [_mm256_setzero_ps(); M];
-            for i in 0..M {
-                pv[i] = _mm256_broadcast_ss(&*p[i]);
-            }
-            for j in 0..N {
-                for half in 0..2 {
-                    let vv = load8(v.add(LANES * j + 8 * half));
-                    for i in 0..M {
-                        acc[i][j][half] = _mm256_fmadd_ps(pv[i], vv, acc[i][j][half]);
-                    }
-                }
-            }
-        }
+    fn splat_r(self, x: f32) -> __m256 {
+        // SAFETY: `self` proves the instructions.
+        unsafe { _mm256_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_r<E: Elem>(self, p: *const E) -> __m256 {
+        // SAFETY: `self` proves the instructions, the caller vouches for 8 elements.
+        unsafe { load8(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_r(self, p: *mut f32, v: __m256) {
+        // SAFETY: `self` proves the instructions, the caller vouches for 8 elements.
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+
+    #[inline(always)]
+    fn fma_r(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: `self` proves the instructions.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
     }
 }

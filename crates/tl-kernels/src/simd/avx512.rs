@@ -168,25 +168,28 @@ impl Simd for Avx512 {
         }
     }
 
+    type R = V;
+    const WIDTH: usize = LANES;
+
     #[inline(always)]
-    unsafe fn axpy<E: Elem, const M: usize, const N: usize>(
-        self,
-        acc: &mut [[V; N]; M],
-        p: &[*const f32; M],
-        v: *const E,
-    ) {
-        // SAFETY: the caller vouches for the elements.
-        unsafe {
-            let mut pv = [self.splat(0.0); M];
-            for i in 0..M {
-                pv[i] = self.splat(*p[i]);
-            }
-            for j in 0..N {
-                let vv = self.load(v.add(LANES * j));
-                for i in 0..M {
-                    acc[i][j] = self.fma(pv[i], vv, acc[i][j]);
-                }
-            }
-        }
+    fn splat_r(self, x: f32) -> V {
+        self.splat(x)
+    }
+
+    #[inline(always)]
+    unsafe fn load_r<E: Elem>(self, p: *const E) -> V {
+        // SAFETY: the caller vouches for 16 elements.
+        unsafe { self.load(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_r(self, p: *mut f32, v: V) {
+        // SAFETY: the caller vouches for 16 elements.
+        unsafe { self.store(p, v) }
+    }
+
+    #[inline(always)]
+    fn fma_r(self, a: V, b: V, c: V) -> V {
+        self.fma(a, b, c)
     }
 }

@@ -140,22 +140,29 @@ impl Simd for Portable {
         }
     }
 
+    type R = V;
+    const WIDTH: usize = LANES;
+
     #[inline(always)]
-    unsafe fn axpy<E: Elem, const M: usize, const N: usize>(
-        self,
-        acc: &mut [[V; N]; M],
-        p: &[*const f32; M],
-        v: *const E,
-    ) {
-        for j in 0..N {
-            // SAFETY: the caller vouches for `16 * N` elements.
-            let vv = unsafe { self.load(v.add(LANES * j)) };
-            for i in 0..M {
-                // SAFETY: the caller vouches for one element.
-                let pv = self.splat(unsafe { *p[i] });
-                acc[i][j] = self.fma(pv, vv, acc[i][j]);
-            }
-        }
+    fn splat_r(self, x: f32) -> V {
+        self.splat(x)
+    }
+
+    #[inline(always)]
+    unsafe fn load_r<E: Elem>(self, p: *const E) -> V {
+        // SAFETY: the caller vouches for 16 elements.
+        unsafe { self.load(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_r(self, p: *mut f32, v: V) {
+        // SAFETY: the caller vouches for 16 elements.
+        unsafe { self.store(p, v) }
+    }
+
+    #[inline(always)]
+    fn fma_r(self, a: V, b: V, c: V) -> V {
+        self.fma(a, b, c)
     }
 }
 
