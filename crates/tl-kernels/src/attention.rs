@@ -13,21 +13,23 @@
 //! block is cannot be seen in a single bit.
 //!
 //! The query heads of one KV head, times the rows of a tile, share each key and value
-//! that is read. A few queries (decode) read the blocks in place; for many (prefill) a
-//! span of positions is gathered in the first-level cache and used from there.
+//! that is read. A few queries (decode) read the blocks in place, all heads of a block
+//! before the next block, since memory likes runs longer than one head's; for many
+//! (prefill) a span of positions is gathered in the first-level cache and used from there.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::isa::Token;
 use crate::rows::exp_scores;
-use crate::simd::{Elem, LANES, prefetch};
+use crate::simd::{LANES, prefetch};
 use crate::threads::Threads;
 use crate::tiles::{Mat, MatMut, Stored};
 use crate::weights::{Lines, spread};
 
 /// Positions whose keys or values are gathered at a time: 8 KiB at a head dimension of 64.
 const SPAN: usize = 64;
-/// Queries from which on gathering pays.
+/// Queries per KV head from which on gathering pays.
 const GATHER_QUERIES: usize = 12;
 /// Queries of a tile, so that a gathered span is used often.
 const TILE_QUERIES: usize = 48;
@@ -50,15 +52,36 @@ impl AttnShape {
         self.n_heads / self.n_kv_heads
     }
 
+    /// Elements of a row of queries or outputs.
+    fn row_len(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
     fn block_len(&self) -> usize {
         self.n_kv_heads * self.block_tokens * self.head_dim
     }
+}
+
+/// One sequence's part of a call; see [`crate::Kernels::attention_batch`].
+#[derive(Debug)]
+pub struct AttnJob<'a, E> {
+    /// `[rows][n_heads][head_dim]`
+    pub out: &'a mut [f32],
+    /// `[rows][n_heads][head_dim]`
+    pub q: &'a [f32],
+    /// Blocks of `[n_kv_heads][block_tokens][head_dim]`, for the positions `0..start + rows`.
+    pub k_blocks: &'a [&'a [E]],
+    pub v_blocks: &'a [&'a [E]],
+    /// The position of the first row.
+    pub start: usize,
+    pub rows: usize,
 }
 
 /// Memory that attention reuses from call to call; it grows to what is needed.
 #[derive(Default)]
 pub struct AttnScratch {
     slots: Vec<Slot>,
+    parts: Vec<Part>,
 }
 
 impl AttnScratch {
@@ -75,7 +98,7 @@ impl fmt::Debug for AttnScratch {
 
 /// One thread's share; rows are spread as those of a matrix product.
 #[derive(Default)]
-pub(crate) struct Slot {
+struct Slot {
     /// The tile's queries, padded to whole vectors.
     q: Lines,
     /// Scores, then probabilities: a row per query.
@@ -87,253 +110,300 @@ pub(crate) struct Slot {
     span: Lines,
 }
 
-/// The rows of one KV head: `block_tokens` rows of `head_dim` from `off` in each block.
-#[derive(Clone, Copy)]
-pub(crate) struct Paged<'a, E> {
-    blocks: &'a [&'a [E]],
-    off: usize,
-    block_tokens: usize,
-    head_dim: usize,
+/// What one thread does at a time: some rows and some KV heads of a job.
+#[derive(Clone, Debug)]
+struct Part {
+    job: usize,
+    rows: Range<usize>,
+    kv_heads: Range<usize>,
 }
 
-impl<E: Copy> Paged<'_, E> {
-    /// The run of rows of one block that starts at position `p` and ends before `end`.
-    #[inline(always)]
-    fn run(&self, p: usize, end: usize) -> (Mat<E>, usize) {
-        let (block, t) = (p / self.block_tokens, p % self.block_tokens);
-        let count = (self.block_tokens - t).min(end - p);
-        let rows = &self.blocks[block][self.off + t * self.head_dim..][..count * self.head_dim];
-        (Mat { at: rows.as_ptr(), stride: self.head_dim }, count)
+/// The blocks of a sequence.
+#[derive(Clone, Copy)]
+struct Paged<'a, E> {
+    blocks: &'a [&'a [E]],
+    shape: AttnShape,
+}
+
+impl<E: Copy + Default> Paged<'_, E> {
+    /// Positions of the block of position `p`, from `p` on and before `end`.
+    fn run(&self, p: usize, end: usize) -> usize {
+        (self.shape.block_tokens - p % self.shape.block_tokens).min(end - p)
+    }
+
+    /// The rows of a run in place.
+    fn rows(&self, kv_head: usize, p: usize, count: usize) -> Mat<E> {
+        let AttnShape { head_dim, block_tokens, .. } = self.shape;
+        let (block, t) = (p / block_tokens, p % block_tokens);
+        let at = (kv_head * block_tokens + t) * head_dim;
+        Mat { at: self.blocks[block][at..][..count * head_dim].as_ptr(), stride: head_dim }
     }
 
     /// Copies the positions `p..p + count` to rows of `stride`, zeros behind the head.
-    fn gather(&self, p: usize, count: usize, span: &mut [E], stride: usize) -> Mat<E>
-    where
-        E: Copy + Default,
-    {
-        let rows = span.chunks_exact_mut(stride).take(count);
-        for (position, row) in (p..).zip(rows) {
-            let (block, t) = (position / self.block_tokens, position % self.block_tokens);
-            let from = &self.blocks[block][self.off + t * self.head_dim..][..self.head_dim];
-            row[..self.head_dim].copy_from_slice(from);
-            row[self.head_dim..].fill(E::default());
+    fn gather(
+        &self,
+        kv_head: usize,
+        p: usize,
+        count: usize,
+        span: &mut [E],
+        stride: usize,
+    ) -> Mat<E> {
+        let AttnShape { head_dim, block_tokens, .. } = self.shape;
+        for (position, row) in (p..p + count).zip(span.chunks_exact_mut(stride)) {
+            let (block, t) = (position / block_tokens, position % block_tokens);
+            let at = (kv_head * block_tokens + t) * head_dim;
+            row[..head_dim].copy_from_slice(&self.blocks[block][at..][..head_dim]);
+            row[head_dim..].fill(E::default());
         }
         Mat { at: span.as_ptr(), stride }
     }
+
+    /// Asks for the rows of some heads in the block of position `p`, if there is one.
+    fn prefetch(&self, kv_heads: &Range<usize>, p: usize) {
+        let AttnShape { head_dim, block_tokens, .. } = self.shape;
+        if let Some(block) = self.blocks.get(p / block_tokens) {
+            let head = block_tokens * head_dim;
+            for i in (kv_heads.start * head..kv_heads.end * head).step_by(64 / size_of::<E>()) {
+                prefetch(block.as_ptr().wrapping_add(i));
+            }
+        }
+    }
 }
 
-/// One tile: `rows` query rows from position `start`, all heads of one KV head.
-#[derive(Clone, Copy)]
-pub(crate) struct Tile<'a, E> {
+/// One part with its addresses.
+struct Tile<'a, E> {
     k: Paged<'a, E>,
     v: Paged<'a, E>,
+    kv_heads: Range<usize>,
+    /// The position of the first row.
     start: usize,
     rows: usize,
-    group: usize,
-    head_dim: usize,
     scale: f32,
-    /// The first row's first head of this group, in the queries and in the outputs.
+    /// The first row's first query head of `kv_heads`, in the queries and in the outputs.
     q: Mat<f32>,
     out: MatMut,
 }
 
-/// # Safety
-/// `q` and `out` hold `rows` rows of `group * head_dim` elements; nobody else touches the
-/// outputs.
-unsafe fn tile<E: Stored>(token: Token, t: Tile<'_, E>, slot: &mut Slot) {
-    let dim = t.head_dim;
-    let padded = dim.next_multiple_of(LANES);
-    let queries = t.rows * t.group;
-    let len = t.start + t.rows;
-    let gathered = dim != padded || queries >= GATHER_QUERIES;
+impl<E: Stored> Tile<'_, E> {
+    /// # Safety
+    /// `q` and `out` hold `rows` rows of the heads; nobody else touches the outputs.
+    unsafe fn run(&self, token: Token, slot: &mut Slot) {
+        let shape = self.k.shape;
+        let (dim, group) = (shape.head_dim, shape.group());
+        let padded = dim.next_multiple_of(LANES);
+        let heads = self.kv_heads.len();
+        let queries = self.rows * group;
+        let len = self.start + self.rows;
+        let in_place = dim == padded && queries < GATHER_QUERIES;
 
-    let (stride, score_stride) = (spread::<f32>(dim), spread::<f32>(len));
-    let q = MatMut { at: slot.q.at_least::<f32>(queries * stride).as_mut_ptr(), stride };
-    let acc = slot.acc.at_least::<f32>(queries * stride);
-    acc[..queries * stride].fill(0.0);
-    let acc = MatMut { at: acc.as_mut_ptr(), stride };
-    let span_stride = spread::<E>(dim);
-    let span = slot.span.at_least::<E>(SPAN * span_stride);
-    let scores = slot.scores.at_least::<f32>(queries * score_stride).as_mut_ptr();
-    let scores = MatMut { at: scores, stride: score_stride };
-    slot.sums.resize(queries, 0.0);
-
-    for query in 0..queries {
-        let (row, head) = (query / t.group, query % t.group);
-        // SAFETY: the caller vouches for the queries; `q` has a row for each.
-        unsafe {
-            let to = std::slice::from_raw_parts_mut(q.from_row(query).at, stride);
-            to[dim..].fill(0.0);
-            to[..dim].copy_from_slice(std::slice::from_raw_parts(t.q.row(row).add(head * dim), dim));
-        }
-    }
-    let mut p = 0;
-    while p < len {
-        // SAFETY: the columns of the scores are the positions, `p + count <= len`.
-        unsafe {
-            let out = MatMut { at: scores.at.add(p), ..scores };
-            if gathered {
-                let count = SPAN.min(len - p);
-                let keys = t.k.gather(p, count, span, span_stride);
-                E::product(token, out, q.read(), keys, dim, queries, count);
-                p += count;
-            } else {
-                let (keys, count) = t.k.run(p, len);
-                prefetch_run(t.k, p + count, len);
-                E::product(token, out, q.read(), keys, dim, queries, count);
-                p += count;
-            }
-        }
-    }
-
-    for query in 0..queries {
-        let seen = t.start + query / t.group + 1;
-        // SAFETY: the scores have a row of `len` for each query.
-        let row = unsafe { std::slice::from_raw_parts_mut(scores.from_row(query).at, seen) };
-        slot.sums[query] = exp_scores(token, row, t.scale);
-    }
-
-    // Positions that every row sees, then for each row those that are left.
-    let common = t.start + 1;
-    let mut p = 0;
-    while p < common {
-        // SAFETY: as above; `acc` has a row for each query.
-        unsafe {
-            let probs = Mat { at: scores.at.add(p).cast_const(), stride: score_stride };
-            if gathered {
-                let count = SPAN.min(common - p);
-                let values = t.v.gather(p, count, span, span_stride);
-                E::weigh(token, acc, probs, values, padded, queries, count);
-                p += count;
-            } else {
-                let (values, count) = t.v.run(p, common);
-                prefetch_run(t.v, p + count, len);
-                E::weigh(token, acc, probs, values, padded, queries, count);
-                p += count;
-            }
-        }
-    }
-    while p < len {
-        let count = SPAN.min(len - p);
-        // SAFETY: as above; row `row` sees the positions below `start + row + 1`.
-        unsafe {
-            let values = t.v.gather(p, count, span, span_stride);
-            for row in 1..t.rows {
-                let end = (t.start + row + 1).min(p + count);
-                let first = row * t.group;
-                let probs = Mat { at: scores.from_row(first).at.add(p), stride: score_stride };
-                let count = end.saturating_sub(p);
-                E::weigh(token, acc.from_row(first), probs, values, padded, t.group, count);
-            }
-        }
-        p += count;
-    }
-
-    for query in 0..queries {
-        let (row, head) = (query / t.group, query % t.group);
-        let sum = slot.sums[query];
-        // SAFETY: the caller vouches for the outputs; `acc` has a row for each query.
-        let (out, acc) = unsafe {
-            let out = t.out.from_row(row).at.add(head * dim);
-            let acc = acc.from_row(query).at;
-            (std::slice::from_raw_parts_mut(out, dim), std::slice::from_raw_parts(acc, dim))
+        // Queries are ordered by KV head, row, head of the group.
+        let (stride, score_stride) = (spread::<f32>(dim), spread::<f32>(len));
+        let all = heads * queries;
+        let q = MatMut { at: slot.q.at_least::<f32>(all * stride).as_mut_ptr(), stride };
+        let acc = slot.acc.at_least::<f32>(all * stride);
+        acc[..all * stride].fill(0.0);
+        let acc = MatMut { at: acc.as_mut_ptr(), stride };
+        let scores = slot.scores.at_least::<f32>(all * score_stride).as_mut_ptr();
+        let scores = MatMut { at: scores, stride: score_stride };
+        let span_stride = spread::<E>(dim);
+        let span = slot.span.at_least::<E>(SPAN * span_stride);
+        slot.sums.resize(all, 0.0);
+        let place = |query: usize| {
+            let (head, row) = (query / queries, query % queries / group);
+            (row, (head * group + query % group) * dim)
         };
-        for (out, acc) in out.iter_mut().zip(acc) {
-            *out = acc / sum;
+
+        for query in 0..all {
+            let (row, column) = place(query);
+            // SAFETY: the caller vouches for the queries; `q` has a row for each.
+            unsafe {
+                let to = std::slice::from_raw_parts_mut(q.from_row(query).at, stride);
+                let from = std::slice::from_raw_parts(self.q.row(row).add(column), dim);
+                to[..dim].copy_from_slice(from);
+                to[dim..].fill(0.0);
+            }
+        }
+
+        let mut p = 0;
+        while p < len {
+            let count = if in_place { self.k.run(p, len) } else { SPAN.min(len - p) };
+            if in_place {
+                self.k.prefetch(&self.kv_heads, p + count);
+            }
+            for (i, kv_head) in self.kv_heads.clone().enumerate() {
+                let keys = if in_place {
+                    self.k.rows(kv_head, p, count)
+                } else {
+                    self.k.gather(kv_head, p, count, span, span_stride)
+                };
+                // SAFETY: `q` and the scores have a row for each query; the columns of the
+                // scores are the positions, `p + count <= len`.
+                unsafe {
+                    let to = scores.from_row(i * queries);
+                    let to = MatMut { at: to.at.add(p), ..to };
+                    let q = q.from_row(i * queries).read();
+                    E::product(token, to, q, keys, dim, queries, count);
+                }
+            }
+            p += count;
+        }
+        if in_place {
+            self.v.prefetch(&self.kv_heads, 0);
+        }
+        for query in 0..all {
+            let seen = self.start + query % queries / group + 1;
+            // SAFETY: the scores have a row of `len` for each query.
+            let row = unsafe { std::slice::from_raw_parts_mut(scores.from_row(query).at, seen) };
+            slot.sums[query] = exp_scores(token, row, self.scale);
+        }
+
+        // Positions that every row sees, then for each row those that are left.
+        let common = self.start + 1;
+        let mut p = 0;
+        while p < len {
+            let end = if p < common { common } else { len };
+            let count = if in_place { self.v.run(p, end) } else { SPAN.min(end - p) };
+            if in_place {
+                self.v.prefetch(&self.kv_heads, p + count);
+            }
+            for (i, kv_head) in self.kv_heads.clone().enumerate() {
+                let values = if in_place {
+                    self.v.rows(kv_head, p, count)
+                } else {
+                    self.v.gather(kv_head, p, count, span, span_stride)
+                };
+                let weigh = |row: usize, queries: usize, count: usize| {
+                    let first = i * self.rows * group + row * group;
+                    // SAFETY: `acc` and the scores have a row for each query, and the columns
+                    // of the scores are the positions.
+                    unsafe {
+                        let probs = scores.from_row(first).read();
+                        let probs = Mat { at: probs.at.add(p), ..probs };
+                        let acc = acc.from_row(first);
+                        E::weigh(token, acc, probs, values, padded, queries, count);
+                    }
+                };
+                if p < common {
+                    weigh(0, queries, count);
+                } else {
+                    for row in 1..self.rows {
+                        let seen = (self.start + row + 1).saturating_sub(p);
+                        weigh(row, group, count.min(seen));
+                    }
+                }
+            }
+            p += count;
+        }
+
+        for query in 0..all {
+            let (row, column) = place(query);
+            let sum = slot.sums[query];
+            // SAFETY: the caller vouches for the outputs; `acc` has a row for each query.
+            let (out, acc) = unsafe {
+                let out = self.out.from_row(row).at.add(column);
+                let acc = acc.from_row(query).at;
+                (std::slice::from_raw_parts_mut(out, dim), std::slice::from_raw_parts(acc, dim))
+            };
+            for (out, acc) in out.iter_mut().zip(acc) {
+                *out = acc / sum;
+            }
         }
     }
 }
 
-/// Asks for the rows of the block that comes next.
-fn prefetch_run<E: Elem>(from: Paged<'_, E>, p: usize, end: usize) {
-    if p < end {
-        let (rows, count) = from.run(p, end);
-        for i in (0..count * from.head_dim).step_by(64 / size_of::<E>()) {
-            prefetch(rows.at.wrapping_add(i));
-        }
-    }
-}
-
-/// Rows of a tile: enough queries to use a gathered span often, few enough that their
-/// scores stay in cache.
-fn tile_rows(rows: usize, len: usize, group: usize) -> usize {
+/// Cuts a job into parts: tiles of rows with enough queries to use a gathered span often
+/// and few enough that their scores stay in cache, one KV head each; or few rows with
+/// as many heads as leave something for every thread.
+fn cut(parts: &mut Vec<Part>, job: usize, rows: usize, len: usize, shape: AttnShape, share: usize) {
+    let group = shape.group();
     let queries = (SCORE_BYTES / (len * size_of::<f32>())).clamp(GATHER_QUERIES, TILE_QUERIES);
-    queries.div_ceil(group).min(rows)
+    let tile = queries.div_ceil(group).min(rows);
+    let heads = if tile * group < GATHER_QUERIES { shape.n_kv_heads.div_ceil(share) } else { 1 };
+    for row in (0..rows).step_by(tile) {
+        for head in (0..shape.n_kv_heads).step_by(heads) {
+            parts.push(Part {
+                job,
+                rows: row..(row + tile).min(rows),
+                kv_heads: head..(head + heads).min(shape.n_kv_heads),
+            });
+        }
+    }
 }
 
-/// Attention of `rows` query rows; see [`crate::Kernels::attention`].
-#[allow(clippy::too_many_arguments, reason = "one call carries a whole layer's attention")]
+fn check<E>(job: &AttnJob<'_, E>, shape: AttnShape) {
+    let AttnJob { rows, start, .. } = *job;
+    assert_eq!(job.q.len(), rows * shape.row_len(), "queries of {rows} rows in {shape:?}");
+    assert_eq!(job.out.len(), rows * shape.row_len(), "outputs of {rows} rows in {shape:?}");
+    let needed = (start + rows).div_ceil(shape.block_tokens);
+    for blocks in [job.k_blocks, job.v_blocks] {
+        let given = blocks.len();
+        assert!(given >= needed, "{given} blocks for {} positions in {shape:?}", start + rows);
+        for block in &blocks[..needed] {
+            assert!(block.len() >= shape.block_len(), "a block of {} in {shape:?}", block.len());
+        }
+    }
+}
+
+/// Attention of several sequences; see [`crate::Kernels::attention_batch`].
 pub(crate) fn attention<E: Stored>(
     token: Token,
     pool: &Threads,
-    out: &mut [f32],
-    q: &[f32],
-    k_blocks: &[&[E]],
-    v_blocks: &[&[E]],
-    start: usize,
-    rows: usize,
+    jobs: &mut [AttnJob<'_, E>],
     shape: AttnShape,
     scale: f32,
     scratch: &mut AttnScratch,
 ) {
     let AttnShape { n_heads, n_kv_heads, head_dim, block_tokens } = shape;
-    let row_len = n_heads * head_dim;
     assert!(n_kv_heads > 0 && n_heads % n_kv_heads == 0, "query heads per KV head in {shape:?}");
     assert!(head_dim > 0 && block_tokens > 0, "an empty block in {shape:?}");
-    assert_eq!(q.len(), rows * row_len, "queries of {rows} rows in {shape:?}");
-    assert_eq!(out.len(), rows * row_len, "outputs of {rows} rows in {shape:?}");
-    if rows == 0 {
-        return;
+    let AttnScratch { slots, parts } = scratch;
+    parts.clear();
+    let share = pool.count().div_ceil(jobs.len().max(1));
+    for (i, job) in jobs.iter().enumerate().filter(|(_, job)| job.rows > 0) {
+        check(job, shape);
+        cut(parts, i, job.rows, job.start + job.rows, shape, share);
     }
-    let len = start + rows;
-    let needed = len.div_ceil(block_tokens);
-    for blocks in [k_blocks, v_blocks] {
-        assert!(blocks.len() >= needed, "{} blocks for {len} positions, {shape:?}", blocks.len());
-        for block in &blocks[..needed] {
-            assert!(block.len() >= shape.block_len(), "a block of {} in {shape:?}", block.len());
-        }
+    // The longest first: the short ones fill the gaps at the end.
+    parts.sort_by_key(|part| {
+        let len = jobs[part.job].start + part.rows.end;
+        std::cmp::Reverse(len * part.rows.len() * part.kv_heads.len())
+    });
+    if slots.len() < pool.count() {
+        slots.resize_with(pool.count(), Slot::default);
     }
-
-    let group = shape.group();
-    let tile_rows = tile_rows(rows, len, group);
-    let tiles = rows.div_ceil(tile_rows);
-    let parts = tiles * n_kv_heads;
-    scratch.slots.resize_with(pool.count().max(scratch.slots.len()), Slot::default);
-    let slots = Shared(scratch.slots.as_mut_ptr());
-    let out = MatMut { at: out.as_mut_ptr(), stride: row_len };
-    pool.run_slots(parts, |part, slot| {
-        let (slots, out) = (&slots, &out);
-        // The longest rows first: the short ones fill the gaps at the end.
-        let (tile_index, kv_head) = (tiles - 1 - part / n_kv_heads, part % n_kv_heads);
-        let row = tile_index * tile_rows;
-        let rows = tile_rows.min(rows - row);
-        let column = kv_head * group * head_dim;
-        let off = kv_head * block_tokens * head_dim;
-        let paged = |blocks| Paged { blocks, off, block_tokens, head_dim };
-        // SAFETY: rows and heads of a part are its own and inside `q` and `out` (asserted
-        // above); parts that run together have different slots, below the team's count.
+    let slots = Slots(slots.as_mut_ptr());
+    let stride = shape.row_len();
+    let outs: Vec<MatMut> =
+        jobs.iter_mut().map(|job| MatMut { at: job.out.as_mut_ptr(), stride }).collect();
+    let jobs = &*jobs;
+    pool.run_slots(parts.len(), |part, slot| {
+        let slots = &slots;
+        let Part { job, rows, kv_heads } = parts[part].clone();
+        let (out, job) = (outs[job], &jobs[job]);
+        let at = rows.start * stride + kv_heads.start * shape.group() * head_dim;
+        // SAFETY: rows and heads of a part are its own and inside the slices (`check`); parts
+        // that run together have different slots, below the team's count.
         unsafe {
-            let t = Tile {
-                k: paged(k_blocks),
-                v: paged(v_blocks),
-                start: start + row,
-                rows,
-                group,
-                head_dim,
+            let tile = Tile {
+                k: Paged { blocks: job.k_blocks, shape },
+                v: Paged { blocks: job.v_blocks, shape },
+                kv_heads,
+                start: job.start + rows.start,
+                rows: rows.len(),
                 scale,
-                q: Mat { at: q.as_ptr().add(row * row_len + column), stride: row_len },
-                out: MatMut { at: out.at.add(row * row_len + column), stride: row_len },
+                q: Mat { at: job.q.as_ptr().add(at), stride },
+                out: MatMut { at: out.at.add(at), stride },
             };
-            tile(token, t, &mut *slots.0.add(slot));
+            tile.run(token, &mut *slots.0.add(slot));
         }
     });
 }
 
 /// The slots' address, for parts that each use one of their own.
-struct Shared(*mut Slot);
+struct Slots(*mut Slot);
 
 // SAFETY: a plain address; parts that run together use different slots.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for Slots {}
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! The kernels as the rest of the workspace calls them: safe, sizes checked.
 
-use crate::attention::{self, AttnScratch, AttnShape};
+use crate::attention::{self, AttnJob, AttnScratch, AttnShape};
 use crate::isa::{Isa, Token};
 use crate::simd::portable::Portable;
 use crate::threads::Threads;
@@ -137,9 +137,8 @@ impl Kernels {
         scale: f32,
         scratch: &mut AttnScratch,
     ) {
-        attention::attention(
-            self.token, pool, out, q, k_blocks, v_blocks, start, rows, shape, scale, scratch,
-        );
+        let mut job = [AttnJob { out, q, k_blocks, v_blocks, start, rows }];
+        attention::attention(self.token, pool, &mut job, shape, scale, scratch);
     }
 
     /// [`Kernels::attention`] over keys and values that were not rounded to halves. The order is
@@ -158,9 +157,21 @@ impl Kernels {
         scale: f32,
         scratch: &mut AttnScratch,
     ) {
-        attention::attention(
-            self.token, pool, out, q, k_blocks, v_blocks, start, rows, shape, scale, scratch,
-        );
+        let mut job = [AttnJob { out, q, k_blocks, v_blocks, start, rows }];
+        attention::attention(self.token, pool, &mut job, shape, scale, scratch);
+    }
+
+    /// [`Kernels::attention`] of several sequences, with the same bits as one by one: the work of
+    /// all is shared out at once, so that a batch of single rows keeps many threads busy.
+    pub fn attention_batch(
+        &self,
+        pool: &Threads,
+        jobs: &mut [AttnJob<'_, u16>],
+        shape: AttnShape,
+        scale: f32,
+        scratch: &mut AttnScratch,
+    ) {
+        attention::attention(self.token, pool, jobs, shape, scale, scratch);
     }
 }
 

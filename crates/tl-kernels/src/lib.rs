@@ -32,7 +32,7 @@ mod threads;
 mod tiles;
 mod weights;
 
-pub use attention::{AttnScratch, AttnShape};
+pub use attention::{AttnJob, AttnScratch, AttnShape};
 pub use f16::{f16_to_f32, f32_to_f16};
 pub use isa::Isa;
 pub use kernels::Kernels;

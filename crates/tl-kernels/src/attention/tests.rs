@@ -215,3 +215,42 @@ fn a_poisoned_position_reaches_only_those_who_see_it() {
         }
     }
 }
+
+#[test]
+fn a_batch_has_the_bits_of_its_sequences() {
+    let sequences: Vec<_> = [1, 70, 17, 33, 200].map(|len| Sequence::new(9, 3, 64, len)).into();
+    let shape = sequences[0].shape;
+    let row = shape.n_heads * shape.head_dim;
+    // Single rows, chunks and nothing at all beside each other.
+    let rows = [1, 1, 17, 0, 190];
+    let kernels = Kernels::detect();
+    let one = Threads::new(1);
+    let want: Vec<_> = sequences.iter().map(|s| s.run(kernels, &one, 16, s.len)).collect();
+    let blocks: Vec<_> =
+        sequences.iter().map(|s| (s.blocks(&s.k, 16), s.blocks(&s.v, 16))).collect();
+    let slices: Vec<(Vec<&[u16]>, Vec<&[u16]>)> = blocks
+        .iter()
+        .map(|(k, v)| (k.iter().map(Vec::as_slice).collect(), v.iter().map(Vec::as_slice).collect()))
+        .collect();
+    for threads in 1..5 {
+        let team = Threads::new(threads);
+        let mut outs: Vec<_> = rows.iter().map(|rows| vec![f32::NAN; rows * row]).collect();
+        let mut jobs: Vec<_> = outs
+            .iter_mut()
+            .enumerate()
+            .map(|(i, out)| AttnJob {
+                out,
+                q: &sequences[i].q[(sequences[i].len - rows[i]) * row..],
+                k_blocks: &slices[i].0,
+                v_blocks: &slices[i].1,
+                start: sequences[i].len - rows[i],
+                rows: rows[i],
+            })
+            .collect();
+        kernels.attention_batch(&team, &mut jobs, shape, SCALE, &mut AttnScratch::new());
+        for (i, out) in outs.iter().enumerate() {
+            let want = &want[i][(sequences[i].len - rows[i]) * row..];
+            assert!(bits(out) == bits(want), "sequence {i} with {team:?}");
+        }
+    }
+}
