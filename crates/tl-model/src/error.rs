@@ -60,12 +60,9 @@ pub enum ForwardError {
     Position { span: usize, position: usize, max_positions: usize },
     #[error("span {span}: {needed} blocks are needed, the table has {found}")]
     TableTooShort { span: usize, needed: usize, found: usize },
-    #[error("span {span}: block {block} is outside the pool of {n_blocks}")]
-    Block { span: usize, block: u32, n_blocks: u32 },
-    #[error("spans {first} and {second} would both write block {block}")]
-    SharedWrite { first: usize, second: usize, block: u32 },
-    #[error("the pool's blocks hold {found}, the model needs {needed}")]
-    PoolShape { needed: String, found: String },
-    #[error("block {block} cannot be {action}: {why}")]
-    Slab { block: u32, action: &'static str, why: String },
+    /// A block of the table is no block of the pool, held by nobody, or not this span's to write.
+    #[error("span {span}: block {block} cannot be used: {why}")]
+    Block { span: usize, block: u32, why: String },
+    #[error("the model needs [layers, kv heads, head dimension] {needed:?}, the pool has {found:?}")]
+    PoolShape { needed: [u32; 3], found: [u32; 3] },
 }

@@ -24,7 +24,7 @@ const USER_DEFINED: i32 = 4;
 
 /// Special tokens that end a turn or a text in the known chat formats; a model may emit another
 /// of them than the one its file calls end of text.
-const TURN_ENDS: [&str; 6] =
+pub(crate) const TURN_ENDS: [&str; 6] =
     ["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "</s>"];
 
 /// What a GGUF file says about text beside the tokenizer itself.

@@ -20,7 +20,10 @@ use std::fmt;
 
 use crate::error::ModelError;
 
+pub(crate) use byte_level::{END_OF_TEXT, IM_END};
 pub use byte_level::{SPECIALS as BYTE_SPECIALS, VOCAB as BYTE_VOCAB};
+pub(crate) use gguf::{TURN_ENDS, read as read_gguf};
+pub(crate) use json::read as read_json;
 
 /// A tokenizer and its table of bytes per token.
 pub struct Tokenizer {
@@ -28,8 +31,8 @@ pub struct Tokenizer {
     /// Bytes of each id, empty for a special token.
     bytes: ByteTable,
     special: Vec<bool>,
-    /// The texts of the special tokens, not empty.
-    special_texts: Vec<String>,
+    /// The texts of the special tokens and their ids.
+    special_texts: Vec<(String, u32)>,
 }
 
 enum Kind {
@@ -87,7 +90,12 @@ impl Tokenizer {
 
     /// Whether `text` holds the text of a special token, which [`Self::encode`] would make a token.
     pub fn contains_special(&self, text: &str) -> bool {
-        self.special_texts.iter().any(|s| text.contains(s.as_str()))
+        self.special_texts.iter().any(|(s, _)| text.contains(s.as_str()))
+    }
+
+    /// The special token of that text.
+    pub fn special_id(&self, text: &str) -> Option<u32> {
+        self.special_texts.iter().find(|(s, _)| s == text).map(|&(_, id)| id)
     }
 
     /// The bytes of all `ids` together.
@@ -134,7 +142,7 @@ impl ByteTable {
 struct Table {
     bytes: ByteTable,
     special: Vec<bool>,
-    special_texts: Vec<String>,
+    special_texts: Vec<(String, u32)>,
 }
 
 impl Table {
@@ -144,8 +152,9 @@ impl Table {
             self.bytes.data.extend_from_slice(bytes.as_ref());
         }
         self.bytes.ends.push(self.bytes.data.len());
+        let id = self.special.len() as u32;
         self.special.push(special.is_some());
-        self.special_texts.extend(special.filter(|s| !s.is_empty()).map(str::to_owned));
+        self.special_texts.extend(special.filter(|s| !s.is_empty()).map(|s| (s.to_owned(), id)));
     }
 
     fn finish(self, kind: Kind) -> Tokenizer {
