@@ -144,7 +144,7 @@ mod tests {
         check(Dtype::Q4_1, &block, &std::array::from_fn::<_, 32, _>(|i| 0.5 * q(i) - 3.0));
 
         let mut block = f16_bytes(0.125).to_vec();
-        block.extend((0..32).map(|i| (i as i8 * 8 - 128) as u8));
+        block.extend((0..32).map(|i: i32| (8 * i - 128) as u8));
         check(Dtype::Q8_0, &block, &std::array::from_fn::<_, 32, _>(|i| i as f32 - 16.0));
     }
 

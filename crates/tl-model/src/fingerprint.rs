@@ -32,7 +32,7 @@ impl Hasher {
             last[..tail.len()].copy_from_slice(tail);
             self.mix(&last);
         }
-        self.len = (self.len ^ bytes.len() as u64).wrapping_mul(M).rotate_left(29);
+        self.len = fold(self.len ^ bytes.len() as u64);
     }
 
     pub(crate) fn number(&mut self, v: u64) {
@@ -41,7 +41,7 @@ impl Hasher {
 
     fn mix(&mut self, chunk: &[u8; 32]) {
         for (lane, word) in self.lanes.iter_mut().zip(chunk.as_chunks::<8>().0) {
-            *lane = (*lane ^ u64::from_le_bytes(*word)).wrapping_mul(M).rotate_left(29);
+            *lane = fold(*lane ^ u64::from_le_bytes(*word));
         }
     }
 
@@ -49,11 +49,17 @@ impl Hasher {
     pub(crate) fn finish(&self) -> u64 {
         let mut h = self.len;
         for lane in self.lanes {
-            h = (h ^ lane).wrapping_mul(M);
-            h ^= h >> 32;
+            h = fold(h ^ lane);
         }
         h.max(1)
     }
+}
+
+/// Both halves of the product: a plain product moves bits upward only, and a difference in a high
+/// bit would meet one in a low bit of the next word.
+fn fold(x: u64) -> u64 {
+    let product = u128::from(x ^ M.rotate_left(7)) * u128::from(M);
+    product as u64 ^ (product >> 64) as u64
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value, context};
 
 use crate::error::ModelError;
@@ -40,8 +41,8 @@ impl ChatTemplate {
     /// `eos_token`.
     pub fn new(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, ModelError> {
         let mut env = Environment::new();
-        env.set_trim_blocks(true);
-        env.set_lstrip_blocks(true);
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        env.set_syntax(syntax.map_err(|e| ModelError::Template(one_line(&e)))?);
         env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         env.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
@@ -65,7 +66,10 @@ impl ChatTemplate {
         add_generation_prompt: bool,
     ) -> Result<String, ModelError> {
         let render = || {
-            let messages = Value::from_serialize(messages);
+            let message = |m: &ChatMessage| {
+                Value::from_pairs([("role", m.role.as_str()), ("content", m.content.as_str())])
+            };
+            let messages: Vec<Value> = messages.iter().map(message).collect();
             self.env.get_template(NAME)?.render(context! { messages, add_generation_prompt })
         };
         render().map_err(|e| ModelError::Render(one_line(&e)))

@@ -34,7 +34,7 @@ impl Spelling {
 }
 
 /// The printable character of a byte.
-pub(super) fn byte_to_char(byte: u8) -> char {
+pub(crate) fn byte_to_char(byte: u8) -> char {
     let code = match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => u32::from(byte),
         0..=0x20 => 0x100 + u32::from(byte),

@@ -142,7 +142,10 @@ fn build(
             _ => table.push(Spelling::ByteLevel.bytes(token), None),
         }
     }
-    if let Some(byte) = (0..=255).find(|&b| !vocab.contains_key(byte_to_char(b).encode_utf8(&mut [0; 4]))) {
+    // A trained vocabulary may lack bytes that its texts never held, and text with one loses it;
+    // without the plain ones it is no byte-level vocabulary.
+    let known = |byte: u8| vocab.contains_key(byte_to_char(byte).encode_utf8(&mut [0; 4]));
+    if let Some(byte) = (b' '..=b'~').chain([b'\n']).find(|&byte| !known(byte)) {
         return Err(ModelError::Tokenizer(format!("the vocabulary has no token for byte {byte}")));
     }
     let mut pairs = Vec::with_capacity(merges.len());

@@ -22,6 +22,8 @@ use crate::error::ModelError;
 
 pub(crate) use byte_level::{END_OF_TEXT, IM_END};
 pub use byte_level::{SPECIALS as BYTE_SPECIALS, VOCAB as BYTE_VOCAB};
+#[cfg(test)]
+pub(crate) use bytes::byte_to_char;
 pub(crate) use gguf::{TURN_ENDS, read as read_gguf};
 pub(crate) use json::read as read_json;
 
