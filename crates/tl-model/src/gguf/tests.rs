@@ -125,10 +125,10 @@ fn mutated_files_are_read_or_refused() {
     let words = Words::new();
     let (mut read, mut refused) = (0, 0);
     for seed in [all_types().bytes(), gguf(&small(), 1, &words).bytes()] {
-        let header = seed.len().min(9000);
         for _ in 0..3000 {
             let mut bytes = seed.clone();
             for _ in 0..=random(3) {
+                let header = bytes.len().min(9000);
                 let at = random(header);
                 match random(4) {
                     0 => bytes[at] = random(256) as u8,

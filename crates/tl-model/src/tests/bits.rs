@@ -124,6 +124,13 @@ fn every_way_gives_the_same_bits() {
 }
 
 #[test]
+fn values_cross_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<crate::Loaded>();
+    check::<Workspace>();
+}
+
+#[test]
 fn the_test_can_fail() {
     // Another token somewhere, and another seed, give other bits.
     let model = RandomLlama::default().build(1).unwrap();
