@@ -126,6 +126,6 @@ impl KvCfg {
         let bytes = dims
             .iter()
             .try_fold(4usize, |n, &d| n.checked_mul(d as usize))?;
-        (bytes <= isize::MAX as usize).then_some(bytes)
+        isize::try_from(bytes).is_ok().then_some(bytes)
     }
 }

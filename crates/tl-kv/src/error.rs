@@ -113,6 +113,7 @@ impl Code {
 
     /// What a sender reports upwards for a failed transfer: whatever only says that the peer
     /// could not be heard becomes `Unavailable`, every verdict of the peer stays as it is.
+    #[must_use]
     pub fn as_transfer_failure(self) -> Self {
         match self {
             Self::Unknown | Self::Cancelled | Self::DeadlineExceeded => Self::Unavailable,

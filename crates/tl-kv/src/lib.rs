@@ -6,7 +6,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`cfg`] | the shape of a pool and its counters |
+//! | [`mod@cfg`] | the shape of a pool and its counters |
 //! | [`slabs`] | the f16 storage of all blocks, one lock per block |
 //! | [`pool`] | who owns which block: references, prefix index, eviction |
 //! | [`held`] | references as a value that gives itself back |

@@ -2,7 +2,7 @@
 //!
 //! * [`send`]: the prefill side. Which blocks travel, which are only named, and the one resend.
 //! * [`push`]: the decode side of one push. Every chunk in order or an error with a code.
-//! * [`table`]: the decode side's handles. Who may land, who may claim, and until when.
+//! * [`table`] (and its words, [`handle`]): the decode side's handles. Who may land, who may claim, and until when.
 //!
 //! None of them waits, reads a clock or owns a socket. The driver feeds what happened and does
 //! what it is told, so a test can let anything happen at any point.
@@ -16,12 +16,13 @@
 //! any error, a dropped stream, a panic -> HandleTable::abort(ticket); the Held frees itself
 //! ```
 
+pub mod handle;
 pub mod push;
 pub mod send;
 pub mod table;
+mod tombs;
 
+pub use handle::{ClaimError, End, HandleCfg, HandleError, Refused, TableCounters, Ticket};
 pub use push::{ChunkAction, ChunkHead, PushAck, PushAssembly, PushError, PushLimits, receive};
 pub use send::{BlockSend, SendAction, SendFact, SendPlan, SendStats};
-pub use table::{
-    ClaimError, End, HandleCfg, HandleError, HandleTable, Refused, TableCounters, Ticket,
-};
+pub use table::HandleTable;

@@ -16,163 +16,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use crate::error::Code;
+use super::handle::{ClaimError, End, HandleCfg, HandleError, Refused, TableCounters, Ticket};
+use super::tombs::Tombs;
 use crate::invariants::{Invariant, Violation};
-
-/// Times and bounds of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HandleCfg {
-    /// How long a complete handle waits for its claim.
-    pub lease_ms: u64,
-    /// How long a push may go without a chunk.
-    pub receive_ms: u64,
-    /// How long a released attempt cannot begin (again).
-    pub tombstone_ms: u64,
-    /// Handles receiving or ready.
-    pub max_handles: usize,
-    /// The same for one pusher's incarnation. Incarnation 0 (unknown) is not counted.
-    pub max_handles_per_peer: usize,
-    /// Sum of the blocks that receiving and ready handles announced.
-    pub max_blocks: u64,
-    /// Bytes of a handle id.
-    pub max_handle_len: usize,
-    /// Ended handles and fenced incarnations remembered.
-    pub max_tombstones: usize,
-}
-
-impl Default for HandleCfg {
-    fn default() -> Self {
-        Self {
-            lease_ms: 30_000,
-            receive_ms: 30_000,
-            tombstone_ms: 60_000,
-            max_handles: 4096,
-            max_handles_per_peer: 4096,
-            max_blocks: u64::MAX,
-            max_handle_len: 256,
-            max_tombstones: 4096,
-        }
-    }
-}
-
-/// How a handle ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum End {
-    /// A request took the blocks.
-    Claimed,
-    /// The gateway gave it up.
-    Released,
-    /// Nobody claimed it, or its push stalled.
-    Expired,
-    /// Its pusher is gone.
-    Fenced,
-}
-
-impl std::fmt::Display for End {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Claimed => "claimed",
-            Self::Released => "released",
-            Self::Expired => "expired",
-            Self::Fenced => "fenced",
-        })
-    }
-}
-
-/// Why a push may not begin, go on or complete.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HandleError {
-    /// An id nobody can claim.
-    #[error("handle_id of {len} bytes, expected 1 to {max}")]
-    BadId { len: usize, max: usize },
-    /// The id is in use; what its holder has stays.
-    #[error("a live handle has this id")]
-    AlreadyLive,
-    /// Too many handles wait already.
-    #[error("{live} handles wait already, limit {max}")]
-    TooMany { live: usize, max: usize },
-    /// The waiting handles already announced too many blocks.
-    #[error("{blocks} blocks on top of {live} that handles hold, limit {max}")]
-    NoRoom { blocks: u64, live: u64, max: u64 },
-    /// The pusher's incarnation was declared dead.
-    #[error("the sender's incarnation has been fenced")]
-    Fenced,
-    /// The attempt is over.
-    #[error("the handle was {0}")]
-    Ended(End),
-}
-
-impl HandleError {
-    /// The code the pusher gets.
-    pub fn code(&self) -> Code {
-        match self {
-            Self::BadId { .. } => Code::InvalidArgument,
-            Self::AlreadyLive => Code::AlreadyExists,
-            Self::TooMany { .. } | Self::NoRoom { .. } => Code::ResourceExhausted,
-            Self::Fenced | Self::Ended(_) => Code::Aborted,
-        }
-    }
-}
-
-/// Why a claim got nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClaimError {
-    /// No such handle, or one that ended too long ago to be remembered.
-    #[error("no such handle")]
-    Unknown,
-    /// Its push has not completed.
-    #[error("the handle's push is still running")]
-    Receiving,
-    /// It ended before.
-    #[error("the handle was {0}")]
-    Ended(End),
-}
-
-/// A completion that came too late, with the value to drop.
-#[derive(Debug)]
-pub struct Refused<T> {
-    /// What was to be landed.
-    pub value: T,
-    /// Why it was not.
-    pub error: HandleError,
-}
-
-/// The right of one push attempt to land. Not cloneable; used up by `complete` or `abort`.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "complete or abort the attempt"]
-pub struct Ticket {
-    seq: u64,
-    handle: String,
-}
-
-impl Ticket {
-    /// The handle the attempt pushes to.
-    pub fn handle(&self) -> &str {
-        &self.handle
-    }
-}
-
-/// Events since the table was made.
-/// `created == live + claimed + released + expired + fenced + aborted`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableCounters {
-    /// Pushes begun.
-    pub created: u64,
-    /// Pushes completed.
-    pub completed: u64,
-    /// Handles claimed.
-    pub claimed: u64,
-    /// Handles released, receiving or ready.
-    pub released: u64,
-    /// Handles expired, receiving or ready.
-    pub expired: u64,
-    /// Handles ended with their pusher.
-    pub fenced: u64,
-    /// Pushes that failed.
-    pub aborted: u64,
-    /// Beginnings and completions refused.
-    pub refused: u64,
-}
 
 struct Entry<T> {
     handle: String,
@@ -183,14 +29,6 @@ struct Entry<T> {
     value: Option<T>,
 }
 
-#[derive(Clone, Copy)]
-struct Tomb {
-    end: End,
-    until: u64,
-    /// The attempt, or one still to come, may not know that it is over.
-    in_flight: bool,
-}
-
 /// Handles by id. `T` is what a handle owns, usually [`crate::Held`].
 pub struct HandleTable<T> {
     cfg: HandleCfg,
@@ -199,10 +37,10 @@ pub struct HandleTable<T> {
     by_handle: HashMap<String, u64>,
     deadlines: BTreeSet<(u64, u64)>,
     per_peer: HashMap<u64, usize>,
+    ready: usize,
     blocks: u64,
     next_seq: u64,
-    tombs: HashMap<String, Tomb>,
-    tomb_order: VecDeque<(u64, String)>,
+    tombs: Tombs,
     fenced: VecDeque<u64>,
     counters: TableCounters,
 }
@@ -225,10 +63,10 @@ impl<T> HandleTable<T> {
             by_handle: HashMap::new(),
             deadlines: BTreeSet::new(),
             per_peer: HashMap::new(),
+            ready: 0,
             blocks: 0,
             next_seq: 0,
-            tombs: HashMap::new(),
-            tomb_order: VecDeque::new(),
+            tombs: Tombs::new(cfg.tombstone_ms, cfg.max_tombstones),
             fenced: VecDeque::new(),
             counters: TableCounters::default(),
         }
@@ -246,7 +84,7 @@ impl<T> HandleTable<T> {
 
     /// Handles ready to be claimed.
     pub fn ready(&self) -> usize {
-        self.entries.values().filter(|e| e.value.is_some()).count()
+        self.ready
     }
 
     /// Blocks announced by live handles.
@@ -268,7 +106,7 @@ impl<T> HandleTable<T> {
         blocks: u64,
         now: u64,
     ) -> Result<Ticket, HandleError> {
-        self.prune(now);
+        self.tombs.prune(now);
         if let Err(error) = self.admit(handle, incarnation, blocks) {
             self.counters.refused += 1;
             return Err(error);
@@ -362,14 +200,16 @@ impl<T> HandleTable<T> {
     }
 
     /// The push is complete: the handle owns `value` and waits for its claim.
+    #[expect(clippy::needless_pass_by_value, reason = "an attempt lands once")]
     pub fn complete(&mut self, ticket: Ticket, value: T, now: u64) -> Result<(), Refused<T>> {
-        self.prune(now);
+        self.tombs.prune(now);
         if let Err(error) = self.live_attempt(&ticket, now) {
             self.counters.refused += 1;
             return Err(Refused { value, error });
         }
         if let Some(entry) = self.entries.get_mut(&ticket.seq) {
             entry.value = Some(value);
+            self.ready += 1;
             self.counters.completed += 1;
         }
         self.set_deadline(ticket.seq, now.saturating_add(self.cfg.lease_ms));
@@ -377,13 +217,14 @@ impl<T> HandleTable<T> {
     }
 
     /// The push failed. The id is free again: the sender may repeat it.
+    #[expect(clippy::needless_pass_by_value, reason = "an attempt ends once")]
     pub fn abort(&mut self, ticket: Ticket, now: u64) {
         self.end(ticket.seq, None, now);
     }
 
     /// Takes what a ready handle owns.
     pub fn claim(&mut self, handle: &str, now: u64) -> Result<T, ClaimError> {
-        self.prune(now);
+        self.tombs.prune(now);
         let Some(&seq) = self.by_handle.get(handle) else {
             return Err(match self.tombs.get(handle) {
                 Some(tomb) => ClaimError::Ended(tomb.end),
@@ -403,12 +244,12 @@ impl<T> HandleTable<T> {
     /// Gives a handle up, in whatever state; unknown ids are fine. Returns what it owned, to be
     /// dropped. A push still running, or yet to begin, cannot land any more.
     pub fn release(&mut self, handle: &str, now: u64) -> Option<T> {
-        self.prune(now);
+        self.tombs.prune(now);
         if let Some(&seq) = self.by_handle.get(handle) {
             return self.end(seq, Some(End::Released), now)?.value;
         }
-        if !self.tombs.contains_key(handle) && handle.len() <= self.cfg.max_handle_len {
-            self.bury(handle.to_owned(), End::Released, true, now);
+        if self.tombs.get(handle).is_none() && handle.len() <= self.cfg.max_handle_len {
+            self.tombs.bury(handle.to_owned(), End::Released, true, now);
         }
         None
     }
@@ -416,7 +257,7 @@ impl<T> HandleTable<T> {
     /// Ends every handle whose time is over and returns what they owned, to be dropped; `None`
     /// for a push that stalled, whose blocks its driver drops when it is refused.
     pub fn expire(&mut self, now: u64) -> Vec<(String, Option<T>)> {
-        self.prune(now);
+        self.tombs.prune(now);
         let mut ended = Vec::new();
         while let Some(&(deadline, seq)) = self.deadlines.first() {
             if deadline > now {
@@ -437,7 +278,7 @@ impl<T> HandleTable<T> {
     /// Declares a pusher's incarnation dead: its handles end and it cannot begin or complete
     /// anything more. 0, which names nobody, is ignored.
     pub fn fence(&mut self, incarnation: u64, now: u64) -> Vec<(String, Option<T>)> {
-        self.prune(now);
+        self.tombs.prune(now);
         if incarnation == 0 {
             return Vec::new();
         }
@@ -465,6 +306,7 @@ impl<T> HandleTable<T> {
         self.by_handle.remove(&entry.handle);
         self.deadlines.remove(&(entry.deadline, seq));
         self.blocks -= entry.blocks;
+        self.ready -= usize::from(entry.value.is_some());
         if let Some(n) = self.per_peer.get_mut(&entry.incarnation) {
             *n -= 1;
             if *n == 0 {
@@ -479,7 +321,8 @@ impl<T> HandleTable<T> {
             Some(End::Fenced) => self.counters.fenced += 1,
         }
         if let Some(end) = end {
-            self.bury(entry.handle.clone(), end, entry.value.is_none(), now);
+            self.tombs
+                .bury(entry.handle.clone(), end, entry.value.is_none(), now);
         }
         Some(entry)
     }
@@ -489,39 +332,6 @@ impl<T> HandleTable<T> {
             self.deadlines.remove(&(entry.deadline, seq));
             entry.deadline = deadline;
             self.deadlines.insert((deadline, seq));
-        }
-    }
-
-    fn bury(&mut self, handle: String, end: End, in_flight: bool, now: u64) {
-        let until = now.saturating_add(self.cfg.tombstone_ms);
-        self.tombs.insert(
-            handle.clone(),
-            Tomb {
-                end,
-                until,
-                in_flight,
-            },
-        );
-        self.tomb_order.push_back((until, handle));
-        self.prune(now);
-    }
-
-    fn prune(&mut self, now: u64) {
-        while let Some((until, _)) = self.tomb_order.front() {
-            if *until > now && self.tomb_order.len() <= self.cfg.max_tombstones {
-                break;
-            }
-            let Some((until, handle)) = self.tomb_order.pop_front() else {
-                break;
-            };
-            // A later tombstone of the same id has its own place in the order.
-            if self
-                .tombs
-                .get(&handle)
-                .is_some_and(|tomb| tomb.until == until)
-            {
-                self.tombs.remove(&handle);
-            }
         }
     }
 
@@ -543,16 +353,18 @@ impl<T> HandleTable<T> {
             || format!("{self:?}"),
         )?;
         let blocks: u64 = self.entries.values().map(|e| e.blocks).sum();
+        let ready = self.entries.values().filter(|e| e.value.is_some()).count();
         let peers = self.entries.values().filter(|e| e.incarnation != 0).count();
         Invariant::HandleIndex.require(
-            blocks == self.blocks && peers == self.per_peer.values().sum::<usize>(),
+            blocks == self.blocks
+                && ready == self.ready
+                && peers == self.per_peer.values().sum::<usize>(),
             || format!("{blocks} blocks counted, {} kept", self.blocks),
         )?;
         Invariant::HandleBounds.require(
             n <= self.cfg.max_handles
                 && self.blocks <= self.cfg.max_blocks
-                && self.tomb_order.len() <= self.cfg.max_tombstones
-                && self.tombs.len() <= self.tomb_order.len()
+                && self.tombs.len() <= self.cfg.max_tombstones
                 && self.fenced.len() <= self.cfg.max_tombstones,
             || format!("{self:?}"),
         )

@@ -341,7 +341,7 @@ impl KvPool {
         self.slabs.slab_write(id, layer, is_v)
     }
 
-    /// Recomputes everything the pool keeps and compares; O(n_blocks), for tests and debugging.
+    /// Recomputes everything the pool keeps and compares; O(`n_blocks`), for tests and debugging.
     pub fn check(&self) -> Result<(), Violation> {
         let stats = self.stats();
         let n = self.cfg.n_blocks;
