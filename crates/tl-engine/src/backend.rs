@@ -3,9 +3,13 @@
 //! The engine's thread owns its backend and calls it with one batch at a time. The trait is this narrow
 //! so that the tests can put something else behind it: a model that fails, hangs or gives nonsense.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tl_kv::{Held, KV_FORMAT_V1, KvCfg, Slabs, TL_F16, lock};
+use tl_model::{Kernels, Model, Threads, Workspace};
+
+pub use tl_model::Span;
 
 /// The sizes that the rest of the engine must know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,17 +39,6 @@ impl BackendShape {
     }
 }
 
-/// One sequence's part of a step: `tokens` at the positions from `start` on, whose earlier positions are
-/// in the blocks of `table` already.
-#[derive(Debug, Clone, Copy)]
-pub struct Span<'a> {
-    pub tokens: &'a [u32],
-    pub start: usize,
-    pub table: &'a [u32],
-    /// Whether the logits of the last token are wanted.
-    pub logits: bool,
-}
-
 /// A forward pass that could not be completed. All its rows are void.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -67,6 +60,51 @@ pub trait Backend: Send + 'static {
 
     /// The logits of a span's last token, one per vocabulary entry.
     fn logits(&self, span: usize) -> Option<&[f32]>;
+}
+
+/// A model with what it takes to run it.
+#[derive(Debug)]
+pub struct ModelBackend {
+    model: Arc<Model>,
+    workspace: Workspace,
+    kernels: Kernels,
+    threads: Threads,
+}
+
+impl ModelBackend {
+    /// With the best instruction set of this machine. The model may be shared with other engines.
+    pub fn new(model: Arc<Model>, threads: Threads) -> ModelBackend {
+        ModelBackend { model, workspace: Workspace::new(), kernels: Kernels::detect(), threads }
+    }
+}
+
+impl Backend for ModelBackend {
+    fn shape(&self) -> BackendShape {
+        let config = self.model.config();
+        BackendShape {
+            vocab: config.vocab,
+            max_positions: config.max_positions,
+            n_layers: config.n_layers,
+            n_kv_heads: config.n_kv_heads,
+            head_dim: config.head_dim,
+        }
+    }
+
+    fn step(
+        &mut self,
+        slabs: &Slabs,
+        spans: &[Span<'_>],
+        keep: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<(), StepError> {
+        let ModelBackend { model, workspace, kernels, threads } = self;
+        model
+            .forward(workspace, *kernels, threads, slabs, spans, keep)
+            .map_err(|e| StepError(e.to_string()))
+    }
+
+    fn logits(&self, span: usize) -> Option<&[f32]> {
+        self.workspace.logits(span)
+    }
 }
 
 /// The shortest and the longest chunk that [`pick_prefill_chunk`] answers.

@@ -35,9 +35,7 @@ use tokio::sync::mpsc::unbounded_channel;
 pub use error::{EngineError, Refused};
 pub use generation::Generation;
 pub use stats::EngineStats;
-pub use types::{
-    EngineConfig, Event, Finish, FirstToken, Request, Start, TokenOut, Until,
-};
+pub use types::{EngineConfig, Event, Finish, FirstToken, Request, Start, TokenOut, Until};
 
 use crate::backend::Backend;
 use crate::sched::{Blocks, Limits, SchedConfig, Scheduler};
@@ -123,7 +121,8 @@ impl Engine {
             until,
         } = r;
         let Inner { commands, door, blocks, limits, vocab, queue_deadline, .. } = &*self.inner;
-        limits.check(prompt.len(), max_new_tokens)?;
+        let hand_over = until == Until::FirstToken;
+        limits.check(prompt.len(), max_new_tokens, hand_over)?;
         sampling.validate().map_err(Refused::Sampling)?;
         let first = match &start {
             Start::Resume { first, .. } => first.map(|f| f.id),
@@ -134,9 +133,7 @@ impl Engine {
         }
         let work = match start {
             Start::Fresh => Work::Fresh,
-            Start::Resume { .. } if until == Until::FirstToken => {
-                return Err(Refused::ResumeForFirstToken);
-            }
+            Start::Resume { .. } if hand_over => return Err(Refused::ResumeForFirstToken),
             Start::Resume { held, draws, .. } => {
                 let table = blocks.adopt(held, &prompt)?;
                 Work::Resume { table, first, draws: if first.is_some() { draws } else { 0 } }
@@ -153,12 +150,12 @@ impl Engine {
             prompt,
             sampling,
             seed,
-            max_new_tokens: max_new_tokens.min(limits.context() - 1),
+            max_new_tokens,
             stop_ids,
             logprobs,
             priority,
             work,
-            hand_over: until == Until::FirstToken,
+            hand_over,
         };
         commands.send(Command::Submit(Box::new(job))).map_err(|_| Refused::Stopped)?;
         if resumed {

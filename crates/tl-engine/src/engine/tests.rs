@@ -4,6 +4,8 @@
 mod double;
 mod faults;
 mod flow;
+mod handoff;
+mod model;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

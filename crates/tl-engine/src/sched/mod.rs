@@ -75,8 +75,21 @@ impl Limits {
         self.max_positions.min(self.kv_blocks * self.block_tokens)
     }
 
+    /// The most tokens an answer to a prompt that passed `check` can have. What is handed over grows
+    /// in another pool, so only the model limits it.
+    fn room(&self, prompt: usize, hand_over: bool) -> usize {
+        let context = if hand_over { self.max_positions } else { self.context() };
+        context - prompt
+    }
+
     /// Refuses what could never run: no tokens, no room for an answer, or more blocks than there are.
-    pub fn check(&self, prompt: usize, max_new_tokens: usize) -> Result<(), Refused> {
+    /// A prompt that is handed over after its first token needs room for that one alone.
+    pub fn check(
+        &self,
+        prompt: usize,
+        max_new_tokens: usize,
+        hand_over: bool,
+    ) -> Result<(), Refused> {
         let context = self.context();
         if prompt == 0 {
             return Err(Refused::Empty);
@@ -87,7 +100,8 @@ impl Limits {
         if prompt + 1 > context {
             return Err(Refused::TooLong { prompt, context });
         }
-        let longest = prompt.saturating_add(max_new_tokens).min(context);
+        let new_tokens = if hand_over { 1 } else { max_new_tokens };
+        let longest = prompt.saturating_add(new_tokens).min(context);
         let blocks = longest.div_ceil(self.block_tokens);
         if blocks > self.kv_blocks {
             return Err(Refused::NeverFits { blocks, pool: self.kv_blocks });
@@ -213,7 +227,7 @@ impl Scheduler {
     /// Takes a request. On refusal the blocks it brought go back to the pool.
     pub fn add(&mut self, new: NewSeq, now: Instant) -> Result<SeqId, Refused> {
         let prompt_len = new.prompt.len();
-        self.limits.check(prompt_len, new.max_new_tokens)?;
+        self.limits.check(prompt_len, new.max_new_tokens, new.hand_over)?;
         if self.fresh >= self.cfg.max_waiting {
             return Err(Refused::Full { capacity: self.cfg.max_waiting });
         }
@@ -237,7 +251,7 @@ impl Scheduler {
             rank,
             tokens,
             prompt_len,
-            max_new: new.max_new_tokens.min(self.limits.context() - prompt_len),
+            max_new: new.max_new_tokens.min(self.limits.room(prompt_len, new.hand_over)),
             computed,
             chain: Vec::new(),
             table,
@@ -300,6 +314,9 @@ impl Scheduler {
     }
 
     fn schedule_admissions(&mut self, batch: &mut Batch, now: Instant) {
+        if self.running.len() >= self.cfg.max_seqs || self.budget(batch) == 0 {
+            return;
+        }
         let policy = Chunked { chunk: self.cfg.prefill_chunk };
         let queue: Vec<Rank> = self.waiting.keys().copied().collect();
         let mut misfit = false;

@@ -222,28 +222,56 @@ async fn stop_and_the_last_handle_end_the_thread() {
     }
 }
 
+/// Nanoseconds of CPU time that the engine's thread has used.
+#[cfg(target_os = "linux")]
+fn cpu_time(handle: &super::double::Handle) -> u64 {
+    let thread = handle.log.lock().thread.clone().expect("a step was made");
+    let stat = std::path::Path::new("/proc").join(thread).join("schedstat");
+    let text = std::fs::read_to_string(stat).expect("the thread lives");
+    text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds first")
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn an_idle_engine_uses_no_cpu() {
     let (engine, handle) = spawn(config());
     run(&engine, request(&[1], 3)).await.finish();
-    let thread = handle.log.lock().thread.clone().expect("a step was made");
-    let used = || {
-        let stat = std::path::Path::new("/proc").join(&thread).join("schedstat");
-        let text = std::fs::read_to_string(stat).expect("the thread lives");
-        text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).expect("nanoseconds first")
-    };
     // It goes to sleep some time after the last event.
-    let mut before = used();
+    let mut before = cpu_time(&handle);
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let after = used();
+        let after = cpu_time(&handle);
         if after == before {
             return;
         }
         before = after;
     }
     panic!("an idle engine runs");
+}
+
+/// Everything but the model: taking in, scheduling 64 rows, sampling from a small vocabulary, events.
+/// A decode step of the smallest useful model is some 6 ms.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_step_costs_little_beside_the_model() {
+    let cfg = EngineConfig {
+        kv_blocks: 64 * 40,
+        max_seqs: 64,
+        max_batch_tokens: 64 * 100,
+        prefill_chunk: 100,
+        ..config()
+    };
+    let (engine, handle) = spawn(cfg);
+    run(&engine, request(&[1], 1)).await.finish();
+    let (before, steps) = (cpu_time(&handle), engine.stats().steps);
+    let all: Vec<Generation> =
+        (0..64).map(|n| engine.submit(request(&[n % 50; 90], 50)).unwrap()).collect();
+    for g in all {
+        answer(g).await.finish();
+    }
+    let steps = engine.stats().steps - steps;
+    let each = Duration::from_nanos((cpu_time(&handle) - before) / steps);
+    assert!(steps >= 50 && each < Duration::from_millis(2), "{each:?} in each of {steps} steps");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

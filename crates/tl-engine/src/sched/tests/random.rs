@@ -60,7 +60,7 @@ fn run(blocks: u32, cfg: SchedConfig, prefix_cache: bool, ops: Vec<Op>) {
                 }
             }
             Op::Resume { prompt, max_new, with_first } => {
-                let fits = b.sched.limits().check(prompt.len(), max_new).is_ok();
+                let fits = b.sched.limits().check(prompt.len(), max_new, false).is_ok();
                 let room = (b.stats().free + b.stats().cached) as usize;
                 if fits && prompt.len().div_ceil(B as usize) <= room {
                     let id = b.add_resumed(&prompt, max_new, with_first.then_some(1));

@@ -159,6 +159,16 @@ fn blocks_of_another_prompt_are_refused() {
 }
 
 #[test]
+fn a_hand_over_needs_room_for_the_prompt_alone() {
+    let limits = Limits { max_positions: 100, kv_blocks: 3, block_tokens: 4 };
+    assert_eq!(limits.check(11, 50, true), Ok(()));
+    assert_eq!(limits.check(12, 50, true), Err(Refused::TooLong { prompt: 12, context: 12 }));
+    // One place is left in this pool and more in the next one's: that is no end.
+    assert_eq!((limits.room(11, true), limits.room(11, false)), (89, 1));
+    assert_eq!(Limits { max_positions: 12, ..limits }.room(11, true), 1);
+}
+
+#[test]
 fn a_hand_over_gives_the_prompts_blocks_out() {
     for prefix_cache in [true, false] {
         let mut b = Bench::with(8, cfg(), prefix_cache);
