@@ -131,12 +131,12 @@ impl<E: Copy + Default> Paged<'_, E> {
         (self.shape.block_tokens - p % self.shape.block_tokens).min(end - p)
     }
 
-    /// The rows of a run in place.
-    fn rows(&self, kv_head: usize, p: usize, count: usize) -> Mat<E> {
+    /// The rows of a run.
+    fn rows(&self, kv_head: usize, p: usize, count: usize) -> &[E] {
         let AttnShape { head_dim, block_tokens, .. } = self.shape;
         let (block, t) = (p / block_tokens, p % block_tokens);
         let at = (kv_head * block_tokens + t) * head_dim;
-        Mat { at: self.blocks[block][at..][..count * head_dim].as_ptr(), stride: head_dim }
+        &self.blocks[block][at..][..count * head_dim]
     }
 
     /// Copies the positions `p..p + count` to rows of `stride`, zeros behind the head.
@@ -148,12 +148,21 @@ impl<E: Copy + Default> Paged<'_, E> {
         span: &mut [E],
         stride: usize,
     ) -> Mat<E> {
-        let AttnShape { head_dim, block_tokens, .. } = self.shape;
-        for (position, row) in (p..p + count).zip(span.chunks_exact_mut(stride)) {
-            let (block, t) = (position / block_tokens, position % block_tokens);
-            let at = (kv_head * block_tokens + t) * head_dim;
-            row[..head_dim].copy_from_slice(&self.blocks[block][at..][..head_dim]);
-            row[head_dim..].fill(E::default());
+        let dim = self.shape.head_dim;
+        let mut done = 0;
+        while done < count {
+            let run = self.run(p + done, p + count);
+            let rows = self.rows(kv_head, p + done, run);
+            let to = &mut span[done * stride..][..run * stride];
+            if stride == dim {
+                to.copy_from_slice(rows);
+            } else {
+                for (to, row) in to.chunks_exact_mut(stride).zip(rows.chunks_exact(dim)) {
+                    to[..dim].copy_from_slice(row);
+                    to[dim..].fill(E::default());
+                }
+            }
+            done += run;
         }
         Mat { at: span.as_ptr(), stride }
     }
@@ -205,7 +214,7 @@ impl<E: Stored> Tile<'_, E> {
         let acc = MatMut { at: acc.as_mut_ptr(), stride };
         let scores = slot.scores.at_least::<f32>(all * score_stride).as_mut_ptr();
         let scores = MatMut { at: scores, stride: score_stride };
-        let span_stride = spread::<E>(dim);
+        let span_stride = if dim == padded { dim } else { spread::<E>(dim) };
         let span = slot.span.at_least::<E>(SPAN * span_stride);
         slot.sums.resize(all, 0.0);
         let place = |query: usize| {
@@ -232,7 +241,7 @@ impl<E: Stored> Tile<'_, E> {
             }
             for (i, kv_head) in self.kv_heads.clone().enumerate() {
                 let keys = if in_place {
-                    self.k.rows(kv_head, p, count)
+                    Mat { at: self.k.rows(kv_head, p, count).as_ptr(), stride: dim }
                 } else {
                     self.k.gather(kv_head, p, count, span, span_stride)
                 };
@@ -252,9 +261,11 @@ impl<E: Stored> Tile<'_, E> {
         }
         for query in 0..all {
             let seen = self.start + query % queries / group + 1;
-            // SAFETY: the scores have a row of `len` for each query.
-            let row = unsafe { std::slice::from_raw_parts_mut(scores.from_row(query).at, seen) };
-            slot.sums[query] = exp_scores(token, row, self.scale);
+            // SAFETY: the scores have a row of `score_stride` for each query.
+            let row = unsafe {
+                std::slice::from_raw_parts_mut(scores.from_row(query).at, score_stride)
+            };
+            slot.sums[query] = exp_scores(token, row, seen, self.scale);
         }
 
         // Positions that every row sees, then for each row those that are left.
@@ -268,7 +279,7 @@ impl<E: Stored> Tile<'_, E> {
             }
             for (i, kv_head) in self.kv_heads.clone().enumerate() {
                 let values = if in_place {
-                    self.v.rows(kv_head, p, count)
+                    Mat { at: self.v.rows(kv_head, p, count).as_ptr(), stride: dim }
                 } else {
                     self.v.gather(kv_head, p, count, span, span_stride)
                 };

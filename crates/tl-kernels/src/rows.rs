@@ -119,23 +119,30 @@ fn max_kernel<S: Simd>(s: S, x: &[f32]) -> f32 {
     s.max_lane(m)
 }
 
-/// `x[j] = exp(x[j] * scale - max)`, where `max` is the largest `x[j] * scale`; their sum.
+/// `x[j] = exp(x[j] * scale - max)` for `j < n`, where `max` is the largest `x[j] * scale`;
+/// their sum. The rest of the last vector, which `x` must hold, is overwritten.
 #[inline(always)]
-fn exp_scores_kernel<S: Simd>(s: S, x: &mut [f32], scale: f32) -> f32 {
+fn exp_scores_kernel<S: Simd>(s: S, x: &mut [f32], n: usize, scale: f32) -> f32 {
+    let x = &mut x[..n.next_multiple_of(LANES)];
     let scale = s.splat(scale);
     let mut m = s.splat(f32::NEG_INFINITY);
     let mut i = 0;
     while i < x.len() {
-        let scaled = s.mul(load_or(s, x, i, 0.0), scale);
+        let mut scaled = s.mul(load_or(s, x, i, 0.0), scale);
+        if i + LANES > n {
+            // Whatever lies past the end, NaN too, becomes -inf: no maximum, no probability.
+            let limit = past(s, n - i);
+            scaled = s.min(limit, s.zero_if_less(limit, s.splat(0.0), scaled));
+        }
+        m = s.max(scaled, m);
         store_in(s, x, i, scaled);
-        m = s.max(load_or(s, x, i, f32::NEG_INFINITY), m);
         i += LANES;
     }
     let m = s.splat(s.max_lane(m));
     let mut sum = s.splat(0.0);
     let mut i = 0;
     while i < x.len() {
-        let p = exp(s, s.sub(load_or(s, x, i, f32::NEG_INFINITY), m));
+        let p = exp(s, s.sub(load_or(s, x, i, 0.0), m));
         sum = s.add(sum, p);
         store_in(s, x, i, p);
         i += LANES;
@@ -143,9 +150,34 @@ fn exp_scores_kernel<S: Simd>(s: S, x: &mut [f32], scale: f32) -> f32 {
     s.sum(sum)
 }
 
+/// Infinity in the first `n` lanes, negative infinity in the others.
+#[inline(always)]
+fn past<S: Simd>(s: S, n: usize) -> S::V {
+    const LIMITS: [f32; 2 * LANES] = {
+        let mut limits = [f32::INFINITY; 2 * LANES];
+        let mut l = LANES;
+        while l < 2 * LANES {
+            limits[l] = f32::NEG_INFINITY;
+            l += 1;
+        }
+        limits
+    };
+    // SAFETY: 16 elements from `16 - n` are inside the array, which the slice checks.
+    unsafe { s.load(LIMITS[LANES - n..][..LANES].as_ptr()) }
+}
+
 #[inline(always)]
 fn softmax_kernel<S: Simd>(s: S, x: &mut [f32]) {
-    let sum = s.splat(exp_scores_kernel(s, x, 1.0));
+    let max = s.splat(max_kernel(s, x));
+    let mut sum = s.splat(0.0);
+    let mut i = 0;
+    while i < x.len() {
+        let p = exp(s, s.sub(load_or(s, x, i, f32::NEG_INFINITY), max));
+        sum = s.add(sum, p);
+        store_in(s, x, i, p);
+        i += LANES;
+    }
+    let sum = s.splat(s.sum(sum));
     let mut i = 0;
     while i < x.len() {
         let p = s.div(load_or(s, x, i, 0.0), sum);
@@ -198,6 +230,7 @@ dispatch! { pub(crate) fn silu_mul = silu_mul_kernel(gate: &[f32], up: &[f32], o
 dispatch! { pub(crate) fn exp_all = exp_kernel(x: &mut [f32]) }
 dispatch! { pub(crate) fn max_all = max_kernel(x: &[f32]) -> f32 }
 dispatch! { pub(crate) fn softmax = softmax_kernel(x: &mut [f32]) }
-dispatch! { pub(crate) fn exp_scores = exp_scores_kernel(x: &mut [f32], scale: f32) -> f32 }
+dispatch! { pub(crate) fn exp_scores = exp_scores_kernel(
+    x: &mut [f32], n: usize, scale: f32) -> f32 }
 dispatch! { pub(crate) fn to_f16 = to_f16_kernel(src: &[f32], dst: &mut [u16]) }
 dispatch! { pub(crate) fn to_f32 = to_f32_kernel(src: &[u16], dst: &mut [f32]) }
