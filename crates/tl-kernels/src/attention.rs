@@ -251,7 +251,7 @@ impl<E: Stored> Tile<'_, E> {
                     let to = scores.from_row(i * queries);
                     let to = MatMut { at: to.at.add(p), ..to };
                     let q = q.from_row(i * queries).read();
-                    E::product(token, to, q, keys, dim, queries, count);
+                    E::product(token, to, q, keys, dim, queries, count, 0);
                 }
             }
             p += count;

@@ -23,6 +23,8 @@ use crate::weights::{Data, Lines, Weights, spread};
 const PANEL_BYTES: usize = 20 * 1024;
 /// Bytes of the activations a panel is used for: well inside a second-level cache.
 const BLOCK_BYTES: usize = 192 * 1024;
+/// How far ahead of their use weights are asked for.
+const AHEAD_BYTES: usize = 8 * 1024;
 /// Multiply-adds below which waking other threads costs more than it gives.
 const WORTH_SHARING: usize = 1 << 15;
 /// Elements below which activations are copied by one thread.
@@ -72,6 +74,9 @@ pub(crate) fn matmul(
         return;
     }
     let out = MatMut { at: out.as_mut_ptr(), stride: n };
+    // Whole tiles of rows, the next ones or some later ones.
+    let tile_bytes = 4 * w.bytes() / n;
+    let ahead = 4 * w.stride() * AHEAD_BYTES.div_ceil(tile_bytes.max(1));
     ACT.with_borrow_mut(|lines| {
         let act = copy_activations(pool, lines, act, m, k);
         let plan = plan(m, w, pool.count());
@@ -90,10 +95,12 @@ pub(crate) fn matmul(
                     let act = Mat { at: act.row(i), stride: act.stride };
                     match &w.data {
                         Data::F32(lines) => {
-                            f32::product(token, out, act, columns(lines, w, j, cols), k, rows, cols);
+                            let w = columns::<f32>(lines, w, j, cols);
+                            f32::product(token, out, act, w, k, rows, cols, ahead);
                         }
                         Data::F16(lines) => {
-                            u16::product(token, out, act, columns(lines, w, j, cols), k, rows, cols);
+                            let w = columns::<u16>(lines, w, j, cols);
+                            u16::product(token, out, act, w, k, rows, cols, ahead);
                         }
                     }
                 }

@@ -9,9 +9,6 @@ use crate::dispatch::dispatch;
 use crate::isa::Token;
 use crate::simd::{Elem, LANES, Simd, prefetch};
 
-/// How far ahead of their use weights are asked for.
-const AHEAD_BYTES: usize = 8 * 1024;
-
 /// A matrix view: rows `stride` elements apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Mat<T> {
@@ -61,6 +58,9 @@ unsafe impl Sync for MatMut {}
 
 /// `out[i][j] = dot(act[i], w[j])` for `i < m`, `j < n`, over `k` columns.
 ///
+/// While the first rows are computed, the weights `ahead` elements further on are asked for
+/// (none if it is zero).
+///
 /// # Safety
 /// The views hold `m` and `n` rows, padded with zeros to whole vectors where `k` is none,
 /// and nobody else touches the outputs.
@@ -73,10 +73,8 @@ unsafe fn product<S: Simd, E: Elem>(
     k: usize,
     m: usize,
     n: usize,
+    ahead: usize,
 ) {
-    // The first rows bring the weights in for the others: some rows ahead of their use.
-    let tile_bytes = 4 * w.stride * size_of::<E>();
-    let ahead = AHEAD_BYTES.div_ceil(tile_bytes.max(1)) * 4 * w.stride;
     let mut i = 0;
     // SAFETY: the caller's contract, cut into tiles of rows.
     unsafe {
@@ -155,12 +153,21 @@ unsafe fn tile<S: Simd, E: Elem, const M: usize, const N: usize>(
         for (c, col) in cols.iter_mut().enumerate() {
             *col = w.row(j + c);
         }
+        let line = 64 / size_of::<E>();
+        if M > 1 && i == 0 && ahead > 0 {
+            for col in &cols {
+                for off in (0..k).step_by(line) {
+                    prefetch(col.wrapping_add(ahead + off));
+                }
+            }
+        }
         let mut acc = [[s.splat(0.0); N]; M];
         let mut off = 0;
         while off < k {
-            if i == 0 && off % (64 / size_of::<E>()) == 0 {
+            // A single row waits for memory most of all: spread the asking.
+            if M == 1 && ahead > 0 && off % line == 0 {
                 for col in &cols {
-                    prefetch(col.wrapping_add(off + ahead));
+                    prefetch(col.wrapping_add(ahead + off));
                 }
             }
             s.step(&mut acc, rows, &cols, off);
@@ -308,6 +315,7 @@ pub(crate) trait Stored: Elem {
         k: usize,
         m: usize,
         n: usize,
+        ahead: usize,
     );
 
     /// See [`weigh`].
@@ -330,7 +338,8 @@ macro_rules! stored {
     ($elem:ty) => {
         impl Stored for $elem {
             dispatch! { unsafe fn product = product::<$elem>(
-                out: MatMut, act: Mat<f32>, w: Mat<$elem>, k: usize, m: usize, n: usize) }
+                out: MatMut, act: Mat<f32>, w: Mat<$elem>,
+                k: usize, m: usize, n: usize, ahead: usize) }
             dispatch! { unsafe fn weigh = weigh::<$elem>(
                 acc: MatMut, probs: Mat<f32>, values: Mat<$elem>,
                 dim: usize, queries: usize, count: usize) }
