@@ -30,7 +30,8 @@ pub enum PrefillFailure {
 /// Text with which a prefill engine passes on what the decode engine answered.
 const FROM_TRANSFER: &str = "kv transfer";
 
-/// Reads a failed `Prefill`. `reached`: the status came from the engine, not from the
+/// Reads a failed `Prefill`. An engine that can not reach the decode engine says so in the
+/// words of its transfer; UNAVAILABLE without them is an engine that is leaving. `reached`: the status came from the engine, not from the
 /// connection to it. `message` only says which of the two engines a code is about.
 pub fn prefill_failure(code: Code, message: &str, reached: bool) -> PrefillFailure {
     if !reached {
@@ -49,7 +50,6 @@ pub fn prefill_failure(code: Code, message: &str, reached: bool) -> PrefillFailu
         Code::InvalidArgument if of_decode => PrefillFailure::PrefillFault,
         Code::InvalidArgument => PrefillFailure::Invalid,
         Code::DeadlineExceeded => PrefillFailure::Deadline,
-        Code::Unavailable => PrefillFailure::DecodeFault,
         _ if of_decode => PrefillFailure::DecodeFault,
         _ => PrefillFailure::PrefillFault,
     }

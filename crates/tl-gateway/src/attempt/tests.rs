@@ -286,6 +286,7 @@ fn grpc_codes() {
     check(Code::InvalidArgument, "", true, Invalid);
     check(Code::InvalidArgument, "kv transfer: x", true, PrefillFault);
     check(Code::Unavailable, "kv transfer: x", true, DecodeFault);
+    check(Code::Unavailable, "draining", true, PrefillFault);
     check(Code::Unavailable, "", false, PrefillFault);
     check(Code::DeadlineExceeded, "", true, Deadline);
     check(Code::DeadlineExceeded, "", false, Deadline);

@@ -53,7 +53,7 @@ async fn a_decode_engine_that_fails_excludes_itself_and_not_the_prefill_engine()
     assert_eq!(answer.headers["x-tl-route-prefill"], "p");
     assert_eq!(answer.headers["x-tl-route-decode"], "d2");
     assert_eq!(c.world.count("p prefill"), 2);
-    assert_eq!(c.world.count("d1 release"), 1);
+    c.until("the handle is released", async |c| c.world.count("d1 release") == 1).await;
     assert_eq!(c.metric("tl_gateway_failovers_total").await, 1.0);
     c.until_clean().await;
 }
@@ -68,7 +68,7 @@ async fn answers_of_decode_are_the_clients_or_another_engines() {
         let answer = c.chat(json!({"stream": status == 418})).await;
         let got = if answer.status == 200 { answer.text().to_owned() } else { answer.error() };
         assert_eq!(got, expect, "{status} {code}");
-        assert_eq!(c.world.count("d1 release"), 1, "{status}");
+        c.until("the handle is released", async |c| c.world.count("d1 release") == 1).await;
         c.until_clean().await;
     };
     let invalid = "invalid_request_error";
@@ -222,22 +222,17 @@ async fn without_room_the_wait_is_bounded_and_the_answer_429() {
     assert_eq!(refused.error(), "429 rate_limit_error/rate_limit_exceeded");
     assert_eq!(refused.headers["retry-after"], "2");
     assert_eq!(c.world.count("p prefill"), 2, "nothing is computed for it");
-    // One that waits is served as soon as there is room.
-    let waiting = c.chat(large);
-    let free = async {
+    // One that waits is served as soon as there is room: whichever of the two ends first.
+    let gates = async {
         c.engine("d").gate();
-        assert_eq!(one.finish().await.0, "Hey|stop done");
+        c.until("the third decodes", async |c| c.world.count("d decode handle") == 3).await;
+        c.engine("d").gate();
+        c.engine("d").gate();
     };
-    let (answer, ()) = tokio::join!(waiting, async {
-        free.await;
-        // Gates of the other two.
-        c.engine("d").gate();
-        tokio::task::yield_now().await;
-        c.until("the third decodes", async |c| c.world.count("d decode ") == 3).await;
-        c.engine("d").gate();
-    });
-    assert_eq!(answer.status, 200, "{answer:?}");
-    assert_eq!(two.finish().await.0, "Hey|stop done");
+    let (third, (first, _), (second, _), ()) =
+        tokio::join!(c.chat(large), one.finish(), two.finish(), gates);
+    assert_eq!((third.status, third.text()), (200, "Hey"));
+    assert_eq!((first.as_str(), second.as_str()), ("Hey|stop done", "Hey|stop done"));
     c.until_clean().await;
 }
 

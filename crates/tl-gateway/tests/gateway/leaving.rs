@@ -141,6 +141,6 @@ async fn shutdown_cuts_what_is_late_and_still_tells_the_engines() {
     assert!(stream.step().await && stream.step().await);
     c.shutdown().await;
     assert_eq!(stream.finish().await.0, "He| cut");
-    assert_eq!(*c.world.streams.lock(), 0);
+    c.until("the engine was told", async |c| *c.world.streams.lock() == 0).await;
     assert!(c.world.handles.lock().is_empty());
 }

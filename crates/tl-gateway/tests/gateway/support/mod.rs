@@ -90,7 +90,12 @@ impl Cluster {
             cluster.engines.push(engine);
         }
         let all = cluster.engines.len();
-        cluster.until("all workers known", async |c| c.workers().await.len() == all).await;
+        cluster
+            .until("all workers and their contexts known", async |c| {
+                let workers = c.workers().await;
+                workers.len() == all && workers.iter().all(|w| w["max_context"] == 512)
+            })
+            .await;
         cluster
     }
 
