@@ -9,12 +9,14 @@
 //!   of a cache.
 //! - Halves are widened in registers at each use. Widening a panel of them once for many
 //!   rows was slower: it doubles what the caches must hold.
+//! - Quantised blocks are expanded to f32, some rows at a time, and used from the cache.
 //! - With many rows, a panel of weight rows that fits the first-level cache is used for
 //!   all rows of a block of activations that fits the second level.
 
 use std::cell::RefCell;
 
 use crate::isa::Token;
+use crate::quant::expand;
 use crate::threads::Threads;
 use crate::tiles::{Mat, MatMut, Stored};
 use crate::weights::{Data, Lines, Weights, spread};
@@ -33,6 +35,8 @@ const WORTH_COPYING: usize = 1 << 16;
 thread_local! {
     /// The copied activations of the calling thread, kept between products.
     static ACT: RefCell<Lines> = RefCell::default();
+    /// The expanded panel of a thread, kept between products.
+    static PANEL: RefCell<Lines> = RefCell::default();
 }
 
 /// How a product is cut: parts are blocks of rows times runs of columns.
@@ -47,15 +51,15 @@ struct Plan {
 fn plan(m: usize, w: &Weights, threads: usize) -> Plan {
     let (n, k) = (w.n(), w.k());
     let threads = if m * n * k < WORTH_SHARING { 1 } else { threads };
-    let row_bytes = w.bytes() / n;
+    let wide = spread::<f32>(k) * size_of::<f32>();
+    let row_bytes = if w.quant().is_some() { wide } else { w.bytes() / n };
     let panel = (PANEL_BYTES / row_bytes.max(1)).clamp(4, 64) / 4 * 4;
-    let act_bytes = spread::<f32>(k) * size_of::<f32>();
-    let rows = (BLOCK_BYTES / act_bytes.max(1)).clamp(12, m.max(12)) / 12 * 12;
+    let rows = (BLOCK_BYTES / wide.max(1)).clamp(12, m.max(12)) / 12 * 12;
     let parts_of_rows = m.div_ceil(rows);
     // Some parts more than threads, so that one late thread costs little.
     let parts = if threads == 1 { 1 } else { (threads * 4).div_ceil(parts_of_rows) };
     let cols = n.div_ceil(parts).next_multiple_of(8);
-    Plan { rows, cols, panel: if m < 4 { cols } else { panel } }
+    Plan { rows, cols, panel: if m < 4 && w.quant().is_none() { cols } else { panel } }
 }
 
 /// `out = act * w^T`; see [`crate::Kernels::matmul`].
@@ -98,6 +102,14 @@ pub(crate) fn matmul(
                             let w = columns::<f32>(lines, w, j, cols);
                             f32::product(token, out, act, w, k, rows, cols, ahead);
                         }
+                        Data::Quant(quant, lines) => PANEL.with_borrow_mut(|panel| {
+                            let stride = spread::<f32>(k);
+                            let panel = panel.at_least::<f32>(cols * stride).as_mut_ptr();
+                            let panel = MatMut { at: panel, stride };
+                            let w = columns::<u8>(lines, w, j, cols);
+                            expand(token, *quant, panel, w, k, cols);
+                            f32::product(token, out, act, panel.read(), k, rows, cols, 0);
+                        }),
                         Data::F16(lines) => {
                             let w = columns::<u16>(lines, w, j, cols);
                             u16::product(token, out, act, w, k, rows, cols, ahead);

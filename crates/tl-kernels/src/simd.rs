@@ -57,6 +57,24 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// `p` is writable for 16 elements; no alignment is needed.
     unsafe fn store_f16(self, p: *mut u16, v: Self::V);
 
+    /// The half at `p` in every lane.
+    ///
+    /// # Safety
+    /// `p` is readable for 2 bytes.
+    unsafe fn splat_f16(self, p: *const u8) -> Self::V;
+
+    /// Sixteen signed bytes.
+    ///
+    /// # Safety
+    /// `p` is readable for 16 bytes.
+    unsafe fn load_i8(self, p: *const u8) -> Self::V;
+
+    /// The low, then the high four bits of sixteen bytes, `0..=15`.
+    ///
+    /// # Safety
+    /// `p` is readable for 16 bytes.
+    unsafe fn load_nibbles(self, p: *const u8) -> [Self::V; 2];
+
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;

@@ -1,19 +1,24 @@
 //! Weight matrices as the kernels read them: row major, each row padded with zeros to
-//! whole vectors and aligned to a cache line.
+//! whole vectors, or in the blocks of the checkpoint.
 
 use std::fmt;
 
 use crate::f16::f16_to_f32;
+use crate::isa::Token;
+use crate::quant::{Quant, expand};
+use crate::simd::portable::Portable;
 use crate::simd::LANES;
+use crate::tiles::{Mat, MatMut};
 
-/// A matrix of `n` rows (outputs) by `k` columns (inputs), in half or single precision.
+/// A matrix of `n` rows (outputs) by `k` columns (inputs), in half or single precision or in
+/// quantised blocks.
 ///
 /// The product of activations `x` (m x k) with it is `x * W^T` (m x n).
 #[derive(Clone)]
 pub struct Weights {
     n: usize,
     k: usize,
-    /// Elements from one row to the next: `k` rounded up to whole vectors.
+    /// Elements from one row to the next, `k` rounded up to whole vectors; bytes for blocks.
     stride: usize,
     pub(crate) data: Data,
 }
@@ -23,34 +28,45 @@ pub(crate) enum Data {
     /// IEEE half bits.
     F16(Lines),
     F32(Lines),
+    /// Whole blocks, row after row.
+    Quant(Quant, Lines),
 }
 
-/// The data given for a matrix is not `n * k` elements.
+/// Data that makes no matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WeightShapeError {
-    pub n: usize,
-    pub k: usize,
-    pub elements: usize,
+#[non_exhaustive]
+pub enum WeightsError {
+    /// The data is not `n * k` elements.
+    Elements { n: usize, k: usize, elements: usize },
+    /// Rows of `k` are not whole blocks.
+    Blocks { k: usize, quant: Quant },
 }
 
-impl fmt::Display for WeightShapeError {
+impl fmt::Display for WeightsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { n, k, elements } = self;
-        write!(f, "a {n} x {k} weight matrix needs n * k elements, the data has {elements}")
+        match self {
+            Self::Elements { n, k, elements } => {
+                write!(f, "a {n} x {k} weight matrix needs n * k elements, the data has {elements}")
+            }
+            Self::Blocks { k, quant } => {
+                let block = Quant::BLOCK;
+                write!(f, "rows of {k} weights are not whole {quant} blocks of {block}")
+            }
+        }
     }
 }
 
-impl std::error::Error for WeightShapeError {}
+impl std::error::Error for WeightsError {}
 
 impl Weights {
     /// From `n * k` halves (bits), row major.
-    pub fn from_f16(n: usize, k: usize, data: Vec<u16>) -> Result<Self, WeightShapeError> {
+    pub fn from_f16(n: usize, k: usize, data: Vec<u16>) -> Result<Self, WeightsError> {
         check(n, k, data.len())?;
         Ok(Self::build_f16(n, k, |i, row| row.copy_from_slice(&data[i * k..][..k])))
     }
 
     /// From `n * k` singles, row major.
-    pub fn from_f32(n: usize, k: usize, data: Vec<f32>) -> Result<Self, WeightShapeError> {
+    pub fn from_f32(n: usize, k: usize, data: Vec<f32>) -> Result<Self, WeightsError> {
         check(n, k, data.len())?;
         Ok(Self::build_f32(n, k, |i, row| row.copy_from_slice(&data[i * k..][..k])))
     }
@@ -78,6 +94,26 @@ impl Weights {
         Self { n, k, stride, data: Data::F32(lines) }
     }
 
+    /// Quantised blocks written in place: `fill(i, row)` gets the zeroed
+    /// [`Quant::row_bytes`] of row `i`. Products have the bits of the f32 expansion.
+    pub fn build_quant(
+        n: usize,
+        k: usize,
+        quant: Quant,
+        mut fill: impl FnMut(usize, &mut [u8]),
+    ) -> Result<Self, WeightsError> {
+        if k % Quant::BLOCK != 0 {
+            return Err(WeightsError::Blocks { k, quant });
+        }
+        let stride = quant.row_bytes(k);
+        let mut lines = Lines::zeroed::<u8>(n * stride);
+        let rows = bytemuck::cast_slice_mut::<_, u8>(&mut lines.0);
+        for i in 0..n {
+            fill(i, &mut rows[i * stride..][..stride]);
+        }
+        Ok(Self { n, k, stride, data: Data::Quant(quant, lines) })
+    }
+
     /// Rows: the outputs of a product.
     pub fn n(&self) -> usize {
         self.n
@@ -92,10 +128,18 @@ impl Weights {
         matches!(self.data, Data::F16(_))
     }
 
+    /// The format of quantised weights.
+    pub fn quant(&self) -> Option<Quant> {
+        match self.data {
+            Data::Quant(quant, _) => Some(quant),
+            Data::F16(_) | Data::F32(_) => None,
+        }
+    }
+
     /// Bytes of memory, padding included.
     pub fn bytes(&self) -> usize {
         match &self.data {
-            Data::F16(lines) | Data::F32(lines) => lines.0.len() * size_of::<Line>(),
+            Data::F16(lines) | Data::F32(lines) | Data::Quant(_, lines) => lines.0.len() * size_of::<Line>(),
         }
     }
 
@@ -115,6 +159,13 @@ impl Weights {
                 }
             }
             Data::F32(lines) => out.copy_from_slice(&lines.as_slice::<f32>()[at..][..self.k]),
+            Data::Quant(quant, lines) => {
+                let row = &lines.as_slice::<u8>()[at..][..self.stride];
+                let to = MatMut { at: out.as_mut_ptr(), stride: self.k };
+                let from = Mat { at: row.as_ptr(), stride: self.stride };
+                // SAFETY: one row of `k`, whole blocks; portable code needs no instructions.
+                unsafe { expand(Token::Portable(Portable), *quant, to, from, self.k, 1) }
+            }
         }
     }
 
@@ -125,16 +176,20 @@ impl Weights {
 
 impl fmt::Debug for Weights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let precision = if self.is_f16() { "f16" } else { "f32" };
-        write!(f, "Weights({} x {} {precision})", self.n, self.k)
+        write!(f, "Weights({} x {} ", self.n, self.k)?;
+        match self.data {
+            Data::F16(_) => f.write_str("f16)"),
+            Data::F32(_) => f.write_str("f32)"),
+            Data::Quant(quant, _) => write!(f, "{quant})"),
+        }
     }
 }
 
-fn check(n: usize, k: usize, elements: usize) -> Result<(), WeightShapeError> {
+fn check(n: usize, k: usize, elements: usize) -> Result<(), WeightsError> {
     if n.checked_mul(k) == Some(elements) {
         Ok(())
     } else {
-        Err(WeightShapeError { n, k, elements })
+        Err(WeightsError::Elements { n, k, elements })
     }
 }
 

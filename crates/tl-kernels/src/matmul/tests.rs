@@ -1,5 +1,5 @@
 use super::*;
-use crate::Kernels;
+use crate::{Kernels, Quant, WeightsError};
 use crate::kernels::tests::{Stream, all_kernels, bits};
 
 const ROWS: [usize; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33, 50];
@@ -128,7 +128,7 @@ fn empty_products() {
 #[test]
 fn weights_give_back_what_they_got() {
     let error = Weights::from_f16(3, 5, vec![0; 14]).expect_err("an element is missing");
-    assert_eq!((error.n, error.k, error.elements), (3, 5, 14));
+    assert_eq!(error, WeightsError::Elements { n: 3, k: 5, elements: 14 });
     assert!(error.to_string().contains("3 x 5"), "{error}");
     assert!(Weights::from_f32(usize::MAX, 2, vec![]).is_err());
 
@@ -139,4 +139,83 @@ fn weights_give_back_what_they_got() {
     let built = Weights::build_f32(3, 5, |i, row| row.fill(i as f32));
     assert_eq!(row(&built, 1), [1.0; 5]);
     assert_eq!((built.n(), built.k(), built.is_f16()), (3, 5, false));
+}
+
+/// Any bytes are blocks; scales are made small, so that no weight is infinite.
+fn quantised(stream: &mut Stream, n: usize, k: usize, quant: Quant) -> Weights {
+    Weights::build_quant(n, k, quant, |_, row| {
+        for block in row.chunks_exact_mut(quant.block_bytes()) {
+            block.fill_with(|| stream.bits() as u8);
+            let scales = if quant == Quant::Q4_1 { 2 } else { 1 };
+            for scale in block.chunks_exact_mut(2).take(scales) {
+                scale.copy_from_slice(&crate::f32_to_f16(stream.f32() * 0.01).to_le_bytes());
+            }
+        }
+    })
+    .expect("whole blocks")
+}
+
+/// The weights of a block by the definition of the format.
+fn block_by_definition(quant: Quant, block: &[u8]) -> Vec<f32> {
+    let half = |at: usize| crate::f16_to_f32(u16::from_le_bytes([block[at], block[at + 1]]));
+    let nibble = |from: usize, i: usize| {
+        let byte = block[from + i % 16];
+        f32::from(if i < 16 { byte & 15 } else { byte >> 4 })
+    };
+    (0..32)
+        .map(|i| match quant {
+            Quant::Q4_0 => half(0) * (nibble(2, i) - 8.0),
+            Quant::Q4_1 => half(0) * nibble(4, i) + half(2),
+            Quant::Q8_0 => half(0) * f32::from(block[2 + i] as i8),
+        })
+        .collect()
+}
+
+#[test]
+fn quantised_rows_are_what_the_format_says() {
+    let mut stream = Stream::new(11);
+    for quant in [Quant::Q4_0, Quant::Q4_1, Quant::Q8_0] {
+        // Scales of every kind here: subnormal, zero, negative, large.
+        let mut want = Vec::new();
+        let w = Weights::build_quant(40, 96, quant, |_, row| {
+            row.fill_with(|| stream.bits() as u8);
+            let blocks = row.chunks_exact(quant.block_bytes());
+            want.push(blocks.flat_map(|b| block_by_definition(quant, b)).collect::<Vec<_>>());
+        })
+        .expect("whole blocks");
+        assert_eq!(w.quant(), Some(quant));
+        assert_eq!(w.bytes().div_ceil(64), (40 * quant.row_bytes(96)).div_ceil(64));
+        for (i, want) in want.iter().enumerate() {
+            assert_eq!(bits(&row(&w, i)), bits(want), "row {i} of {quant}");
+        }
+    }
+}
+
+#[test]
+fn quantised_products_have_the_bits_of_the_expansion() {
+    let teams: Vec<_> = (1..=3).map(Threads::new).collect();
+    let mut stream = Stream::new(12);
+    for quant in [Quant::Q4_0, Quant::Q4_1, Quant::Q8_0] {
+        for (n, k) in [(1, 32), (17, 64), (65, 576), (7, 1536), (3, 8192)] {
+            let w = quantised(&mut stream, n, k, quant);
+            let expanded = (0..n).flat_map(|i| row(&w, i)).collect();
+            let expanded = Weights::from_f32(n, k, expanded).expect("n * k elements");
+            for m in [1, 2, 3, 5, 8, 33, 100] {
+                let act = stream.f32s(m * k);
+                let mut want = vec![f32::NAN; m * n];
+                let portable = Kernels::new(crate::Isa::Portable).expect("always there");
+                portable.matmul(&teams[0], &mut want, &act, &expanded, m);
+                for kernels in all_kernels() {
+                    for team in &teams {
+                        let mut out = vec![f32::NAN; m * n];
+                        kernels.matmul(team, &mut out, &act, &w, m);
+                        let isa = kernels.isa();
+                        assert_eq!(bits(&out), bits(&want), "{m} rows, {w:?}, {isa}, {team:?}");
+                    }
+                }
+            }
+        }
+    }
+    let error = Weights::build_quant(2, 40, Quant::Q8_0, |_, _| ()).expect_err("not whole");
+    assert_eq!(error, WeightsError::Blocks { k: 40, quant: Quant::Q8_0 });
 }

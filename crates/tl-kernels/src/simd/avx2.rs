@@ -160,6 +160,38 @@ impl Simd for Avx2 {
         }
     }
 
+    #[inline(always)]
+    unsafe fn splat_f16(self, p: *const u8) -> V {
+        // SAFETY: `self` proves the instructions, the caller vouches for 2 bytes.
+        unsafe { [_mm256_cvtph_ps(_mm_set1_epi16(p.cast::<i16>().read_unaligned())); 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const u8) -> V {
+        // SAFETY: `self` proves the instructions, the caller vouches for 16 bytes.
+        unsafe {
+            let low = _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()));
+            let high = _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.add(8).cast()));
+            [_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_nibbles(self, p: *const u8) -> [V; 2] {
+        // SAFETY: `self` proves the instructions, the caller vouches for 16 bytes.
+        unsafe {
+            let bytes = [
+                _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())),
+                _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.add(8).cast())),
+            ];
+            let mask = _mm256_set1_epi32(15);
+            [
+                bytes.map(|b| _mm256_cvtepi32_ps(_mm256_and_si256(b, mask))),
+                bytes.map(|b| _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(b))),
+            ]
+        }
+    }
+
     lanewise! {
         add = _mm256_add_ps;
         sub = _mm256_sub_ps;

@@ -81,6 +81,29 @@ impl Simd for Avx512 {
         }
     }
 
+    #[inline(always)]
+    unsafe fn splat_f16(self, p: *const u8) -> V {
+        // SAFETY: `self` proves the instructions, the caller vouches for 2 bytes.
+        unsafe { _mm512_cvtph_ps(_mm256_set1_epi16(p.cast::<i16>().read_unaligned())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const u8) -> V {
+        // SAFETY: `self` proves the instructions, the caller vouches for 16 bytes.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_nibbles(self, p: *const u8) -> [V; 2] {
+        // SAFETY: `self` proves the instructions, the caller vouches for 16 bytes.
+        unsafe {
+            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
+            let low = _mm512_and_si512(bytes, _mm512_set1_epi32(15));
+            let high = _mm512_srli_epi32::<4>(bytes);
+            [_mm512_cvtepi32_ps(low), _mm512_cvtepi32_ps(high)]
+        }
+    }
+
     lanewise! {
         add = _mm512_add_ps;
         sub = _mm512_sub_ps;

@@ -62,6 +62,27 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn splat_f16(self, p: *const u8) -> V {
+        // SAFETY: the caller vouches for 2 bytes.
+        let bytes = unsafe { p.cast::<[u8; 2]>().read_unaligned() };
+        self.splat(f16_to_f32(u16::from_le_bytes(bytes)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const u8) -> V {
+        // SAFETY: the caller vouches for 16 bytes.
+        let bytes = unsafe { p.cast::<[i8; LANES]>().read_unaligned() };
+        bytes.map(f32::from)
+    }
+
+    #[inline(always)]
+    unsafe fn load_nibbles(self, p: *const u8) -> [V; 2] {
+        // SAFETY: the caller vouches for 16 bytes.
+        let bytes = unsafe { p.cast::<[u8; LANES]>().read_unaligned() };
+        [bytes.map(|b| f32::from(b & 15)), bytes.map(|b| f32::from(b >> 4))]
+    }
+
+    #[inline(always)]
     fn add(self, a: V, b: V) -> V {
         zip(a, b, |x, y| x + y)
     }
