@@ -16,7 +16,7 @@
 use std::cell::RefCell;
 
 use crate::isa::Token;
-use crate::quant::expand;
+use crate::quant::{self, FUSED_ROWS};
 use crate::threads::Threads;
 use crate::tiles::{Mat, MatMut, Stored};
 use crate::weights::{Data, Lines, Weights, spread};
@@ -59,7 +59,7 @@ fn plan(m: usize, w: &Weights, threads: usize) -> Plan {
     // Some parts more than threads, so that one late thread costs little.
     let parts = if threads == 1 { 1 } else { (threads * 4).div_ceil(parts_of_rows) };
     let cols = n.div_ceil(parts).next_multiple_of(8);
-    Plan { rows, cols, panel: if m < 4 && w.quant().is_none() { cols } else { panel } }
+    Plan { rows, cols, panel: if m <= FUSED_ROWS || m < 4 && w.quant().is_none() { cols } else { panel } }
 }
 
 /// `out = act * w^T`; see [`crate::Kernels::matmul`].
@@ -102,12 +102,16 @@ pub(crate) fn matmul(
                             let w = columns::<f32>(lines, w, j, cols);
                             f32::product(token, out, act, w, k, rows, cols, ahead);
                         }
+                        Data::Quant(quant, lines) if rows <= FUSED_ROWS => {
+                            let w = columns::<u8>(lines, w, j, cols);
+                            quant::product(token, *quant, out, act, w, k, rows, cols);
+                        }
                         Data::Quant(quant, lines) => PANEL.with_borrow_mut(|panel| {
                             let stride = spread::<f32>(k);
                             let panel = panel.at_least::<f32>(cols * stride).as_mut_ptr();
                             let panel = MatMut { at: panel, stride };
                             let w = columns::<u8>(lines, w, j, cols);
-                            expand(token, *quant, panel, w, k, cols);
+                            quant::expand(token, *quant, panel, w, k, cols);
                             f32::product(token, out, act, panel.read(), k, rows, cols, 0);
                         }),
                         Data::F16(lines) => {

@@ -9,7 +9,7 @@ use std::fmt;
 use crate::dispatch::dispatch;
 use crate::isa::Token;
 use crate::simd::{LANES, Simd, prefetch};
-use crate::tiles::{Mat, MatMut};
+use crate::tiles::{Mat, MatMut, store_sums};
 
 /// A storage format in blocks of 32 weights, as in GGUF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,7 +111,7 @@ impl Format for Q4_1 {
     unsafe fn weights<S: Simd>(s: S, block: *const u8) -> [S::V; 2] {
         // SAFETY: the caller vouches for the block.
         unsafe {
-            let (d, m) = (s.splat_f16(block), s.splat_f16(block.add(2)));
+            let [d, m] = s.splat_f16_pair(block);
             let [low, high] = s.load_nibbles(block.add(4));
             // The product has at most 15 bits: fused or not, only the sum is rounded.
             [s.fma(low, d, m), s.fma(high, d, m)]
@@ -154,9 +154,119 @@ unsafe fn expand_kernel<S: Simd, F: Format>(s: S, to: MatMut, from: Mat<u8>, k: 
     }
 }
 
+/// Rows of activations up to which weights are expanded in registers.
+pub(crate) const FUSED_ROWS: usize = 2;
+
+/// `out[i][j] = dot(act[i], w[j])` for `i < m <= FUSED_ROWS`, `j < n`, over `k` columns, without
+/// a detour through memory.
+///
+/// # Safety
+/// The views hold `m` and `n` rows, `w` in blocks of `quant`, and nobody else touches the outputs.
+#[allow(clippy::too_many_arguments, reason = "kernels take plain pointers and sizes")]
+pub(crate) unsafe fn product(
+    token: Token,
+    quant: Quant,
+    out: MatMut,
+    act: Mat<f32>,
+    w: Mat<u8>,
+    k: usize,
+    m: usize,
+    n: usize,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match quant {
+            Quant::Q4_0 => product_q4_0(token, out, act, w, k, m, n),
+            Quant::Q4_1 => product_q4_1(token, out, act, w, k, m, n),
+            Quant::Q8_0 => product_q8_0(token, out, act, w, k, m, n),
+        }
+    }
+}
+
+/// # Safety
+/// As [`product`].
+#[inline(always)]
+unsafe fn product_kernel<S: Simd, F: Format>(
+    s: S,
+    out: MatMut,
+    act: Mat<f32>,
+    w: Mat<u8>,
+    k: usize,
+    m: usize,
+    n: usize,
+) {
+    let mut j = 0;
+    // SAFETY: the caller's contract, cut into tiles.
+    unsafe {
+        while m == 1 && j + 2 <= n {
+            fused_tile::<S, F, 1, 2>(s, out, act, w, k, j);
+            j += 2;
+        }
+        while m == 2 && j + 2 <= n {
+            fused_tile::<S, F, 2, 2>(s, out, act, w, k, j);
+            j += 2;
+        }
+        while j < n {
+            if m == 1 {
+                fused_tile::<S, F, 1, 1>(s, out, act, w, k, j);
+            } else {
+                fused_tile::<S, F, 2, 1>(s, out, act, w, k, j);
+            }
+            j += 1;
+        }
+    }
+}
+
+/// # Safety
+/// As [`product`], with `m == M`; columns `j..j + N` are inside.
+#[inline(always)]
+unsafe fn fused_tile<S: Simd, F: Format, const M: usize, const N: usize>(
+    s: S,
+    out: MatMut,
+    act: Mat<f32>,
+    w: Mat<u8>,
+    k: usize,
+    j: usize,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let mut acc = [[s.splat(0.0); N]; M];
+        let (mut rows, mut cols) = ([act.at; M], [w.at; N]);
+        for r in 0..M {
+            rows[r] = act.row(r);
+        }
+        for c in 0..N {
+            cols[c] = w.row(j + c);
+        }
+        let (mut off, mut at) = (0, 0);
+        while off < k {
+            for c in 0..N {
+                let block = cols[c].add(at);
+                prefetch(block.wrapping_add(AHEAD_BYTES));
+                let weights = F::weights(s, block);
+                for r in 0..M {
+                    for half in 0..2 {
+                        let a = s.load(rows[r].add(off + half * LANES));
+                        acc[r][c] = s.fma(a, weights[half], acc[r][c]);
+                    }
+                }
+            }
+            off += Quant::BLOCK;
+            at += F::QUANT.block_bytes();
+        }
+        store_sums(s, out, &acc, 0, j);
+    }
+}
+
 dispatch! { unsafe fn expand_q4_0 = expand_kernel::<Q4_0>(
     to: MatMut, from: Mat<u8>, k: usize, n: usize) }
 dispatch! { unsafe fn expand_q4_1 = expand_kernel::<Q4_1>(
     to: MatMut, from: Mat<u8>, k: usize, n: usize) }
 dispatch! { unsafe fn expand_q8_0 = expand_kernel::<Q8_0>(
     to: MatMut, from: Mat<u8>, k: usize, n: usize) }
+dispatch! { unsafe fn product_q4_0 = product_kernel::<Q4_0>(
+    out: MatMut, act: Mat<f32>, w: Mat<u8>, k: usize, m: usize, n: usize) }
+dispatch! { unsafe fn product_q4_1 = product_kernel::<Q4_1>(
+    out: MatMut, act: Mat<f32>, w: Mat<u8>, k: usize, m: usize, n: usize) }
+dispatch! { unsafe fn product_q8_0 = product_kernel::<Q8_0>(
+    out: MatMut, act: Mat<f32>, w: Mat<u8>, k: usize, m: usize, n: usize) }

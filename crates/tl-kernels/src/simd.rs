@@ -63,6 +63,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// `p` is readable for 2 bytes.
     unsafe fn splat_f16(self, p: *const u8) -> Self::V;
 
+    /// The halves at `p` and behind it, each in every lane.
+    ///
+    /// # Safety
+    /// `p` is readable for 4 bytes.
+    unsafe fn splat_f16_pair(self, p: *const u8) -> [Self::V; 2];
+
     /// Sixteen signed bytes.
     ///
     /// # Safety

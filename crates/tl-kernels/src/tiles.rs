@@ -173,20 +173,36 @@ unsafe fn tile<S: Simd, E: Elem, const M: usize, const N: usize>(
             s.step(&mut acc, rows, &cols, off);
             off += LANES;
         }
-        let mut sums = [s.splat(0.0); 8];
-        let mut flat = 0;
-        while flat < M * N {
-            let count = (M * N - flat).min(8);
-            for (f, sum) in sums.iter_mut().enumerate().take(count) {
-                *sum = acc[(flat + f) / N][(flat + f) % N];
-            }
-            let totals = s.sum8(sums);
-            for (f, total) in totals.iter().enumerate().take(count) {
-                let (r, c) = ((flat + f) / N, (flat + f) % N);
-                *out.at.add((i + r) * out.stride + j + c) = *total;
-            }
-            flat += 8;
+        store_sums(s, out, &acc, i, j);
+    }
+}
+
+/// Adds the lanes of a tile of sums and stores them at `(i, j)`.
+///
+/// # Safety
+/// The tile at `(i, j)` is inside `out`.
+#[inline(always)]
+pub(crate) unsafe fn store_sums<S: Simd, const M: usize, const N: usize>(
+    s: S,
+    out: MatMut,
+    acc: &[[S::V; N]; M],
+    i: usize,
+    j: usize,
+) {
+    let mut sums = [s.splat(0.0); 8];
+    let mut flat = 0;
+    while flat < M * N {
+        let count = (M * N - flat).min(8);
+        for (f, sum) in sums.iter_mut().enumerate().take(count) {
+            *sum = acc[(flat + f) / N][(flat + f) % N];
         }
+        let totals = s.sum8(sums);
+        for (f, total) in totals.iter().enumerate().take(count) {
+            let (r, c) = ((flat + f) / N, (flat + f) % N);
+            // SAFETY: the caller vouches for the tile.
+            unsafe { *out.at.add((i + r) * out.stride + j + c) = *total };
+        }
+        flat += 8;
     }
 }
 

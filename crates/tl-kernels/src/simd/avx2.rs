@@ -167,6 +167,15 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn splat_f16_pair(self, p: *const u8) -> [V; 2] {
+        // SAFETY: `self` proves the instructions, the caller vouches for 4 bytes.
+        unsafe {
+            let pairs = _mm256_cvtph_ps(_mm_set1_epi32(p.cast::<i32>().read_unaligned()));
+            [[_mm256_moveldup_ps(pairs); 2], [_mm256_movehdup_ps(pairs); 2]]
+        }
+    }
+
+    #[inline(always)]
     unsafe fn load_i8(self, p: *const u8) -> V {
         // SAFETY: `self` proves the instructions, the caller vouches for 16 bytes.
         unsafe {

@@ -88,6 +88,15 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn splat_f16_pair(self, p: *const u8) -> [V; 2] {
+        // SAFETY: `self` proves the instructions, the caller vouches for 4 bytes.
+        unsafe {
+            let pairs = _mm512_cvtph_ps(_mm256_set1_epi32(p.cast::<i32>().read_unaligned()));
+            [_mm512_moveldup_ps(pairs), _mm512_movehdup_ps(pairs)]
+        }
+    }
+
+    #[inline(always)]
     unsafe fn load_i8(self, p: *const u8) -> V {
         // SAFETY: `self` proves the instructions, the caller vouches for 16 bytes.
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }

@@ -69,6 +69,12 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn splat_f16_pair(self, p: *const u8) -> [V; 2] {
+        // SAFETY: the caller vouches for 4 bytes.
+        unsafe { [self.splat_f16(p), self.splat_f16(p.add(2))] }
+    }
+
+    #[inline(always)]
     unsafe fn load_i8(self, p: *const u8) -> V {
         // SAFETY: the caller vouches for 16 bytes.
         let bytes = unsafe { p.cast::<[i8; LANES]>().read_unaligned() };
