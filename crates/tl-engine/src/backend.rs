@@ -1,7 +1,8 @@
 //! What a step needs of a model.
 //!
-//! The engine's thread owns its backend and calls it with one batch at a time. The trait is this narrow
-//! so that the tests can put something else behind it: a model that fails, hangs or gives nonsense.
+//! The engine's thread owns its backend and calls it with one batch at a time. The trait is this
+//! narrow so that the tests can put something else behind it: a model that fails, hangs or gives
+//! nonsense.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,9 +49,9 @@ pub struct StepError(pub String);
 pub trait Backend: Send + 'static {
     fn shape(&self) -> BackendShape;
 
-    /// Computes all spans, writes their K and V into the blocks of their tables, and keeps the logits
-    /// of those that ask for them until the next step. `keep(i)` is asked between layers; once it
-    /// says no, span `i` is left out of the rest of the pass.
+    /// Computes all spans, writes their K and V into the blocks of their tables, and keeps the
+    /// logits of those that ask for them until the next step. `keep(i)` is asked between layers;
+    /// once it says no, span `i` is left out of the rest of the pass.
     fn step(
         &mut self,
         slabs: &Slabs,
@@ -111,12 +112,13 @@ impl Backend for ModelBackend {
 const CHUNKS: (usize, usize) = (16, 512);
 /// How long a step may take before those who decode beside a prompt notice.
 const STEP_TARGET: Duration = Duration::from_millis(100);
-/// Tokens of the timed pass: enough to fill the matrix kernels' tiles, little enough to be over soon.
+/// Tokens of the timed pass: enough to fill the matrix kernels' tiles, little enough to be over
+/// soon.
 const PROBE_TOKENS: usize = 64;
 
-/// A prefill chunk with which a step of this model on this machine takes about 100 ms: a multiple of
-/// the block size, about 16 to 512. Runs the model twice over a few made-up tokens, the second time
-/// with a clock.
+/// A prefill chunk with which a step of this model on this machine takes about 100 ms: a multiple
+/// of the block size, about 16 to 512. Runs the model twice over a few made-up tokens, the second
+/// time with a clock.
 ///
 /// The choice is one of latency alone. Chunking never changes bits, so engines with other chunks
 /// still give the same tokens.

@@ -1,9 +1,9 @@
 //! Who is inside: a place in the queue and an entry in the list of requests, both as guards.
 //!
 //! `submit` answers on the caller's thread, so the queue's bound is counted here and not by the
-//! engine's channel: a request holds a [`Place`] from `submit` until it first runs. The list is what
-//! `cancel` searches and what `drain` waits to see empty; a request's [`Entry`] travels with it, and
-//! wherever the request ends, also in a channel nobody reads any more, the entry is gone.
+//! engine's channel: a request holds a [`Place`] from `submit` until it first runs. The list is
+//! what `cancel` searches and what `drain` waits to see empty; a request's [`Entry`] travels with
+//! it, and wherever the request ends, also in a channel nobody reads any more, the entry is gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;

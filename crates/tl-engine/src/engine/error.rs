@@ -1,7 +1,7 @@
 //! Why a request was not taken, and why one that was taken ended without an answer.
 //!
-//! The two are apart because they are answered differently: a refusal has cost nothing and is a status
-//! line; a failure may come in the middle of a stream.
+//! The two are apart because they are answered differently: a refusal has cost nothing and is a
+//! status line; a failure may come in the middle of a stream.
 
 use crate::sample::SampleError;
 
@@ -14,9 +14,9 @@ pub enum Refused {
     #[error("the prompt has no tokens")]
     Empty,
     /// There is no position left for even one new token.
-    #[error("the prompt has {prompt} tokens and the context is {context}: no room for an answer")]
+    #[error("a prompt of {prompt} tokens leaves no room for an answer in a context of {context}")]
     TooLong { prompt: usize, context: usize },
-    /// The pool would be too small for this request if it were empty.
+    /// The pool would be too small for the prompt and one new token if it were empty.
     #[error("the request needs {blocks} KV blocks and the pool has {pool}")]
     NeverFits { blocks: usize, pool: usize },
     #[error("max_new_tokens must be at least 1")]

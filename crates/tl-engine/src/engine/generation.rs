@@ -14,11 +14,12 @@ use super::{EngineError, Event};
 /// hangs in a step.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The events of one request. Dropping it cancels the request: the engine notices before the next step
-/// and between the layers of this one, and the blocks are back within one step.
+/// The events of one request. Dropping it cancels the request: the engine notices before the next
+/// step and between the layers of this one, and the blocks are back within one step.
 ///
 /// The channel has no bound of its own and needs none: a request sends at most one `Admitted`,
-/// `max_new_tokens` tokens (clipped to the context) and one last event, whether anybody reads or not.
+/// `max_new_tokens` tokens (clipped to the context) and one last event, whether anybody reads or
+/// not.
 #[derive(Debug)]
 pub struct Generation {
     events: UnboundedReceiver<Event>,

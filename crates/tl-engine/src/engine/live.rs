@@ -35,8 +35,8 @@ pub(super) enum Work {
     Resume { table: Table, first: Option<u32>, draws: u32 },
 }
 
-/// A request that the scheduler has. The sampler's state is here and not in the scheduler, so that a
-/// preemption cannot touch it.
+/// A request that the scheduler has. The sampler's state is here and not in the scheduler, so that
+/// a preemption cannot touch it.
 #[derive(Debug)]
 pub(super) struct Live {
     entry: Entry,

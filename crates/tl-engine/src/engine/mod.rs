@@ -1,18 +1,18 @@
 //! One engine: a thread that owns the model, and a handle to talk to it.
 //!
 //! Everything a request does happens on that one thread, in steps: take in what has come, take out
-//! what is no longer wanted, let the scheduler choose a batch, compute it, sample, tell. So there is no
-//! lock around the model or the scheduler, and between two steps every state is a whole one. The pool's
-//! lock is taken for bookkeeping alone and never while a step computes.
+//! what is no longer wanted, let the scheduler choose a batch, compute it, sample, tell. So there
+//! is no lock around the model or the scheduler, and between two steps every state is a whole one.
+//! The pool's lock is taken for bookkeeping alone and never while a step computes.
 //!
 //! | what ends a request | noticed | its blocks |
 //! |---|---|---|
-//! | stop id, length, hand-over | after the step that sampled it | back before its last event is sent |
-//! | dropped or cancelled | before the next step, between the layers of this one | back within one step |
+//! | stop id, length, hand-over | after the step that sampled it | back before the last event |
+//! | dropped or cancelled | before the next step, between layers of this one | back within a step |
 //! | queue deadline, own deadline | by the thread's timer, also when nothing runs | back at once |
 //! | failed or panicked step | at once, for all requests that run | back before the event |
-//! | logits nothing can be chosen from | after the step, this request alone | back before the event |
-//! | drain, stop | as cancelled | back within one step |
+//! | logits without a choice | after the step, this request alone | back before the event |
+//! | drain, stop | as cancelled | back within a step |
 
 mod door;
 mod error;
@@ -47,8 +47,8 @@ use run::{Command, Runner};
 /// layers, so only one that hangs takes longer.
 const ABORT_GRACE: Duration = Duration::from_secs(10);
 
-/// A handle to an engine. The thread ends when told to (`stop`) or when the last handle goes; what is
-/// in flight then fails with [`EngineError::Stopped`].
+/// A handle to an engine. The thread ends when told to (`stop`) or when the last handle goes; what
+/// is in flight then fails with [`EngineError::Stopped`].
 #[derive(Debug, Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -104,8 +104,8 @@ impl Engine {
         Ok(Engine { inner: Arc::new(inner) })
     }
 
-    /// Queues a request, or says at once why not. Never blocks; blocks of a refused resume are given
-    /// back.
+    /// Queues a request, or says at once why not. Never blocks; blocks of a refused resume are
+    /// given back.
     pub fn submit(&self, r: Request) -> Result<Generation, Refused> {
         let Request {
             id,
@@ -209,8 +209,8 @@ impl Engine {
         self.inner.door.gauges.draining.load(Ordering::Relaxed)
     }
 
-    /// Tells the thread to end; it does before its next step or between two layers of this one. Does
-    /// not wait for it.
+    /// Tells the thread to end; it does before its next step or between two layers of this one.
+    /// Does not wait for it.
     pub fn stop(&self) {
         self.inner.stop();
     }

@@ -25,8 +25,8 @@ pub(super) enum Command {
     Look,
 }
 
-/// While requests wait for blocks that others hold (pushes, handles of resumes to come), how often to
-/// look whether some are back: their owners do not know who waits.
+/// While requests wait for blocks that others hold (pushes, handles of resumes to come), how often
+/// to look whether some are back: their owners do not know who waits.
 const POLL_BLOCKS: Duration = Duration::from_millis(5);
 
 pub(super) struct Runner {
@@ -113,8 +113,8 @@ impl Runner {
         self.door.gauges.stopped.load(Ordering::Relaxed)
     }
 
-    /// Waits for a command, the next timer, or blocks that come back; `false` when nobody can send a
-    /// command any more.
+    /// Waits for a command, the next timer, or blocks that come back; `false` when nobody can send
+    /// a command any more.
     fn sleep(&mut self, now: Instant) -> bool {
         let command = if self.sched.waiting() + self.sched.running() == 0 {
             self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -220,8 +220,8 @@ impl Runner {
     /// Runs the model over the rows and samples. Nothing of the scheduler's state changes here.
     fn compute(&mut self, rows: &[Row]) -> Result<Vec<RowResult>, StepError> {
         let Runner { backend, sched, slabs, door, live, sampler, .. } = self;
-        let tickets: Vec<Option<Arc<Ticket>>> =
-            rows.iter().map(|row| live.get(&row.id).map(|live| Arc::clone(live.ticket()))).collect();
+        let ticket = |row: &Row| live.get(&row.id).map(|live| Arc::clone(live.ticket()));
+        let tickets: Vec<Option<Arc<Ticket>>> = rows.iter().map(ticket).collect();
         let mut dropped = vec![false; rows.len()];
         let mut keep = |i: usize| {
             let wanted =
@@ -296,8 +296,8 @@ impl Runner {
         self.end(id, Event::Failed(error));
     }
 
-    /// The last event of a request that the scheduler no longer has. Gauges come first, so that whoever
-    /// reads them after the event finds it gone.
+    /// The last event of a request that the scheduler no longer has. Gauges come first, so that
+    /// whoever reads them after the event finds it gone.
     fn end(&mut self, id: SeqId, event: Event) {
         if let Some(live) = self.live.remove(&id) {
             self.publish();

@@ -50,8 +50,8 @@ impl EngineStats {
     }
 }
 
-/// The live values. Gauges are set from the scheduler's state, never counted up and down, so that no
-/// path can leave one behind; `queued` is the exception, and there a guard counts.
+/// The live values. Gauges are set from the scheduler's state, never counted up and down, so that
+/// no path can leave one behind; `queued` is the exception, and there a guard counts.
 #[derive(Debug)]
 pub(super) struct Gauges {
     started: Instant,

@@ -20,7 +20,8 @@ pub struct EngineConfig {
     pub max_batch_tokens: usize,
     /// The most requests that run at once.
     pub max_seqs: usize,
-    /// The most prompt tokens one request gets per step; see [`crate::backend::pick_prefill_chunk`].
+    /// The most prompt tokens one request gets per step; see
+    /// [`crate::backend::pick_prefill_chunk`].
     pub prefill_chunk: usize,
     /// The most requests that wait; one more is refused at once.
     pub queue_capacity: usize,
@@ -58,7 +59,8 @@ pub struct Request {
     pub prompt: Arc<[u32]>,
     pub sampling: SamplingParams,
     pub seed: u64,
-    /// At least 1; clipped to what the context leaves. A first token given by `Start::Resume` counts.
+    /// At least 1; clipped to what the context leaves. A first token given by `Start::Resume`
+    /// counts.
     pub max_new_tokens: usize,
     /// Tokens that end the answer and are not part of it.
     pub stop_ids: Vec<u32>,
@@ -79,12 +81,13 @@ pub enum Start {
     Fresh,
     /// With the KV of the whole prompt, computed on another engine.
     ///
-    /// With `first`, the answer goes on behind that token: the generator starts after `draws` draws, the
-    /// token counts as output for the penalties and for `max_new_tokens`, and it is not emitted again.
-    /// If it is a stop id or uses up `max_new_tokens`, the request ends at once.
+    /// With `first`, the answer goes on behind that token: the generator starts after `draws`
+    /// draws, the token counts as output for the penalties and for `max_new_tokens`, and it is not
+    /// emitted again. If it is a stop id or uses up `max_new_tokens`, the request ends at once.
     ///
-    /// Without `first`, the last prompt position is computed again (in a private copy of its block if
-    /// that block is shared or registered) and the first token sampled from it, with the first draw;
+    /// Without `first`, the last prompt position is computed again (in a private copy of its block
+    /// if that block is shared or registered) and the first token sampled from it, with the first
+    /// draw;
     /// `draws` is then ignored.
     ///
     /// After a preemption the request is computed here from its tokens like any other.
@@ -102,9 +105,9 @@ pub struct FirstToken {
 pub enum Until {
     /// With the whole answer.
     Finished,
-    /// With the prompt's KV and the first token, for another engine to go on from. If the first token
-    /// is itself the end (a stop id, or `max_new_tokens` is 1) there is nothing to go on with: the
-    /// request ends with `Event::Finished` and gives its blocks back.
+    /// With the prompt's KV and the first token, for another engine to go on from. If the first
+    /// token is itself the end (a stop id, or `max_new_tokens` is 1) there is nothing to go on
+    /// with: the request ends with `Event::Finished` and gives its blocks back.
     FirstToken,
 }
 
@@ -112,15 +115,16 @@ pub enum Until {
 /// `Prefilled`, `Finished` and `Failed`, which is the last.
 #[derive(Debug)]
 pub enum Event {
-    /// The request runs for the first time; `cached_tokens` of its prompt came from the prefix cache.
-    /// 0 for a resumed request, whose KV came from another engine and not from this one's cache.
+    /// The request runs for the first time; `cached_tokens` of its prompt came from the prefix
+    /// cache. 0 for a resumed request, whose KV came from another engine and not from this one's
+    /// cache.
     Admitted { cached_tokens: usize },
     Token(TokenOut),
     /// The prompt's blocks, after the first token, when `until` is `FirstToken`. `hashes` names the
     /// full ones, in order; they are registered and stay cached when `held` is dropped.
     Prefilled { held: Held, hashes: Vec<u64>, cached_tokens: usize },
-    /// `completion_tokens` counts the tokens of the answer, one given by `Start::Resume` included and
-    /// a stop id, which is not part of it, excluded.
+    /// `completion_tokens` counts the tokens of the answer, one given by `Start::Resume` included
+    /// and a stop id, which is not part of it, excluded.
     Finished { reason: Finish, completion_tokens: usize },
     Failed(EngineError),
 }

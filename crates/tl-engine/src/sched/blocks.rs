@@ -1,9 +1,9 @@
 //! The scheduler's view of the KV pool: tables that grow, and the prefix cache.
 //!
-//! A request's blocks are one [`Table`], which gives them back when dropped. Full blocks are registered
-//! under their chained hash, with their tokens, as soon as they are computed and not only when the
-//! request ends, so that a second prompt with the same beginning, or a peer that asks before a push,
-//! finds them while the first still runs. From then on nobody writes them.
+//! A request's blocks are one [`Table`], which gives them back when dropped. Full blocks are
+//! registered under their chained hash, with their tokens, as soon as they are computed and not
+//! only when the request ends, so that a second prompt with the same beginning, or a peer that asks
+//! before a push, finds them while the first still runs. From then on nobody writes them.
 
 use tl_kv::{Held, KvPool, SharedKv, block_hash, lock};
 
@@ -54,7 +54,8 @@ impl Blocks {
     }
 
     /// Blocks for the whole of `tokens`, and how many leading tokens are in cached ones: at most
-    /// `(len - 1) / B` blocks, so that the last token is computed. Nothing is taken when it does not fit.
+    /// `(len - 1) / B` blocks, so that the last token is computed. Nothing is taken when it does not
+    /// fit.
     pub(super) fn allocate(&self, tokens: &[u32]) -> Option<(Table, usize)> {
         let want = tokens.len().div_ceil(self.block_tokens);
         let mut books = lock(&self.kv);
@@ -73,8 +74,8 @@ impl Blocks {
         Some((table, hits * self.block_tokens))
     }
 
-    /// Takes over blocks that hold the KV of exactly `prompt`, computed elsewhere. Registered blocks
-    /// must bear these tokens' names; they become prefix hits for later prompts.
+    /// Takes over blocks that hold the KV of exactly `prompt`, computed elsewhere. Registered
+    /// blocks must bear these tokens' names; they become prefix hits for later prompts.
     pub fn adopt(&self, held: Held, prompt: &[u32]) -> Result<Table, Refused> {
         let b = self.block_tokens;
         let (got, want) = (held.len(), prompt.len().div_ceil(b));
@@ -134,8 +135,8 @@ impl Blocks {
         }
     }
 
-    /// Notes that the KV of all of `tokens` is in the table: newly full blocks get their fill and their
-    /// name. `chain` holds the names of the leading full blocks and grows with them.
+    /// Notes that the KV of all of `tokens` is in the table: newly full blocks get their fill and
+    /// their name. `chain` holds the names of the leading full blocks and grows with them.
     pub(super) fn computed(&self, table: &mut Table, tokens: &[u32], chain: &mut Vec<u64>) {
         let b = self.block_tokens;
         let full = tokens.len() / b;
@@ -154,8 +155,14 @@ impl Blocks {
         table.settled = full;
     }
 
-    /// The blocks of `prompt`, all computed, as a value of their own; the partial tail gets its fill.
-    pub(super) fn release_to_owner(&self, table: Table, prompt: &[u32], chain: &mut Vec<u64>) -> Held {
+    /// The blocks of `prompt`, all computed, as a value of their own; the partial tail gets its
+    /// fill.
+    pub(super) fn release_to_owner(
+        &self,
+        table: Table,
+        prompt: &[u32],
+        chain: &mut Vec<u64>,
+    ) -> Held {
         extend_chain(chain, prompt, self.block_tokens);
         let tail = prompt.len() % self.block_tokens;
         if let (Some(&id), true) = (table.held.ids().last(), tail > 0) {

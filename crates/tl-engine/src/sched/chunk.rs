@@ -1,8 +1,8 @@
 //! How much of a prompt goes into one step.
 //!
-//! A long prompt in one piece would stall every stream that decodes beside it, so prompts are computed
-//! in chunks. The chunk decides only how long a step takes: the arithmetic has one order, so every
-//! chunking of a prompt leaves the same bits in the pool and the same logits.
+//! A long prompt in one piece would stall every stream that decodes beside it, so prompts are
+//! computed in chunks. The chunk decides only how long a step takes: the arithmetic has one order,
+//! so every chunking of a prompt leaves the same bits in the pool and the same logits.
 
 /// The most prompt tokens one request gets per step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,8 @@ pub struct Chunked {
 }
 
 impl Chunked {
-    /// The grant for a request with `remaining` tokens to compute and `budget` rows left in the step.
+    /// The grant for a request with `remaining` tokens to compute and `budget` rows left in the
+    /// step.
     pub fn chunk_len(self, remaining: usize, budget: usize) -> usize {
         remaining.min(self.chunk.max(1)).min(budget)
     }

@@ -1,24 +1,27 @@
 //! What runs in the next step: a state machine without threads, clocks or arithmetic.
 //!
-//! A step is a batch of rows. A request whose newest token alone is not computed yet *decodes* and gets
-//! one row; one with more to compute *prefills* and gets a chunk of rows. `schedule` fills a batch in
-//! three phases: decodes, prefills in progress, admissions, each by rank. Decodes come first because
-//! somebody watches each of them; admissions last because only they can wait without holding anything.
+//! A step is a batch of rows. A request whose newest token alone is not computed yet *decodes* and
+//! gets one row; one with more to compute *prefills* and gets a chunk of rows. `schedule` fills a
+//! batch in three phases: decodes, prefills in progress, admissions, each by rank. Decodes come
+//! first because somebody watches each of them; admissions last because only they can wait without
+//! holding anything.
 //!
 //! # Why it cannot lock up
 //!
-//! Blocks are the one thing requests wait for while holding some of it. A decode that needs a block and
-//! finds none takes it from the lowest-ranked holder (*preemption*: that one gives all its blocks back
-//! and is computed again later). Ranks never change, so the highest-ranked holder is never preempted
-//! for another, gets what it needs and ends; then the next is the highest. A request that would not fit
-//! an empty pool is refused on arrival, so no holder can fail when it is alone.
+//! Blocks are the one thing requests wait for while holding some of it. A decode that needs a block
+//! and finds none takes it from the lowest-ranked holder (*preemption*: that one gives all its
+//! blocks back and is computed again later). Ranks never change, so the highest-ranked holder is
+//! never preempted for another, gets what it needs and ends; then the next is the highest. A
+//! request that would not fit an empty pool is refused on arrival, so no holder can fail when it is
+//! alone.
 //!
-//! A request that comes with its blocks (computed on another engine) holds them while it waits. It is
-//! a holder like a running one: it may be preempted, it may preempt, and a request at the head of the
-//! queue that does not fit does not stand in its way, since waiting would free nothing.
+//! A request that comes with its blocks (computed on another engine) holds them while it waits. It
+//! is a holder like a running one: it may be preempted, it may preempt, and a request at the head
+//! of the queue that does not fit does not stand in its way, since waiting would free nothing.
 
 mod blocks;
 mod chunk;
+mod limits;
 mod rank;
 mod seq;
 #[cfg(test)]
@@ -31,6 +34,7 @@ use tl_kv::Held;
 
 pub use blocks::{Blocks, Table};
 pub use chunk::Chunked;
+pub use limits::Limits;
 pub use rank::{Policy, Rank};
 use seq::Seq;
 pub use seq::{Finish, NewSeq, Origin, SeqId};
@@ -48,66 +52,6 @@ pub struct SchedConfig {
     pub queue_deadline: Duration,
     pub policy: Policy,
     pub aging_steps: u64,
-}
-
-/// What a request must fit into. Separate from the scheduler so that whoever submits can be answered at
-/// once, before anything is queued.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Positions the model can address.
-    pub max_positions: usize,
-    pub kv_blocks: usize,
-    pub block_tokens: usize,
-}
-
-impl Limits {
-    /// `max_positions` is the model's; the pool gives the rest.
-    pub fn new(blocks: &Blocks, max_positions: usize) -> Limits {
-        Limits {
-            max_positions,
-            kv_blocks: blocks.total_blocks(),
-            block_tokens: blocks.block_tokens(),
-        }
-    }
-
-    /// The longest sequence, prompt and answer together.
-    pub fn context(&self) -> usize {
-        self.max_positions.min(self.kv_blocks * self.block_tokens)
-    }
-
-    /// The most tokens an answer to a prompt that passed `check` can have. What is handed over grows
-    /// in another pool, so only the model limits it.
-    fn room(&self, prompt: usize, hand_over: bool) -> usize {
-        let context = if hand_over { self.max_positions } else { self.context() };
-        context - prompt
-    }
-
-    /// Refuses what could never run: no tokens, no room for an answer, or more blocks than there are.
-    /// A prompt that is handed over after its first token needs room for that one alone.
-    pub fn check(
-        &self,
-        prompt: usize,
-        max_new_tokens: usize,
-        hand_over: bool,
-    ) -> Result<(), Refused> {
-        let context = self.context();
-        if prompt == 0 {
-            return Err(Refused::Empty);
-        }
-        if max_new_tokens == 0 {
-            return Err(Refused::NoNewTokens);
-        }
-        if prompt + 1 > context {
-            return Err(Refused::TooLong { prompt, context });
-        }
-        let new_tokens = if hand_over { 1 } else { max_new_tokens };
-        let longest = prompt.saturating_add(new_tokens).min(context);
-        let blocks = longest.div_ceil(self.block_tokens);
-        if blocks > self.kv_blocks {
-            return Err(Refused::NeverFits { blocks, pool: self.kv_blocks });
-        }
-        Ok(())
-    }
 }
 
 /// One request's part of a step: the tokens at positions `start..start + len`.
@@ -142,7 +86,8 @@ pub enum Outcome {
     Token { token: u32, stop: bool },
 }
 
-/// How a request left the scheduler after a step. Its blocks are back, unless they are in `HandOver`.
+/// How a request left the scheduler after a step. Its blocks are back, unless they are in
+/// `HandOver`.
 #[derive(Debug)]
 pub enum Ended {
     Finished { id: SeqId, reason: Finish, generated: usize },
@@ -361,9 +306,9 @@ impl Scheduler {
         }
     }
 
-    /// A waiting request with blocks needs a place to write its next position: a block more, or a copy
-    /// of one it may not write. Lower-ranked holders make room; without any it goes on waiting, with
-    /// what it has, for those that run.
+    /// A waiting request with blocks needs a place to write its next position: a block more, or a
+    /// copy of one it may not write. Lower-ranked holders make room; without any it goes on
+    /// waiting, with what it has, for those that run.
     fn make_room_to_resume(&mut self, batch: &mut Batch, rank: Rank, now: Instant) -> bool {
         loop {
             let Some(seq) = self.waiting.get_mut(&rank) else { return false };
@@ -415,8 +360,8 @@ impl Scheduler {
         (&seq.tokens[row.start..row.start + row.len], table.ids())
     }
 
-    /// Books a step. Rows whose request was removed since are passed over; so are requests of the batch
-    /// that are not listed, whose rows then count as not computed.
+    /// Books a step. Rows whose request was removed since are passed over; so are requests of the
+    /// batch that are not listed, whose rows then count as not computed.
     pub fn on_step(&mut self, results: &[(Row, Outcome)]) -> Vec<Ended> {
         let mut ended = Vec::new();
         for (row, outcome) in results {
@@ -506,7 +451,8 @@ impl Scheduler {
 
     /// The next moment at which `expire` may have something to do.
     pub fn next_timer(&self) -> Option<Instant> {
-        let queue = self.waiting.values().filter_map(|s| s.waiting_since.checked_add(self.cfg.queue_deadline));
+        let limit = self.cfg.queue_deadline;
+        let queue = self.waiting.values().filter_map(|s| s.waiting_since.checked_add(limit));
         let own = self.waiting.values().chain(self.running.values()).filter_map(|s| s.deadline);
         queue.chain(own).min()
     }

@@ -2,9 +2,9 @@
 //!
 //! A rank is fixed when a request arrives and never changes, also not by a preemption: that is what
 //! makes the highest-ranked request run to its end, and so every other one in turn. Ageing needs no
-//! work per step for the same reason: a request's priority grows by one every `aging_steps` steps it
-//! has been here, and since that is so for all of them alike, `priority * aging_steps - arrival step`
-//! orders any two of them the same way at every later step.
+//! work per step for the same reason: a request's priority grows by one every `aging_steps` steps
+//! it has been here, and since that is so for all of them alike, `priority * aging_steps - arrival
+//! step` orders any two of them the same way at every later step.
 
 use std::cmp::Reverse;
 

@@ -1,5 +1,5 @@
-//! One request as the scheduler sees it: a sequence of tokens, how far it is computed, and the blocks
-//! that hold the computed part.
+//! One request as the scheduler sees it: a sequence of tokens, how far it is computed, and the
+//! blocks that hold the computed part.
 
 use std::time::Instant;
 

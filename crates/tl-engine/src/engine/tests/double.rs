@@ -1,7 +1,7 @@
 //! A backend that does what a test tells it.
 //!
-//! The token after `t` is `t + 1`, so every answer is known. It goes through layers like a model and
-//! asks `keep` between them.
+//! The token after `t` is `t + 1`, so every answer is known. It goes through layers like a model
+//! and asks `keep` between them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

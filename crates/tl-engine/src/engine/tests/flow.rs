@@ -52,7 +52,7 @@ async fn refusals_come_at_once_and_cost_nothing() {
     let refused = |r: Request| engine.submit(r).map(|_| ()).unwrap_err();
     assert_eq!(refused(request(&[], 1)), Refused::Empty);
     assert_eq!(refused(request(&[1], 0)), Refused::NoNewTokens);
-    assert_eq!(refused(request(&[1; 16], 1)), Refused::TooLong { prompt: 16, context: 16 });
+    assert_eq!(refused(request(&[1; 16], 1)), Refused::NeverFits { blocks: 5, pool: 4 });
     assert_eq!(refused(request(&[1, 64], 1)), Refused::UnknownToken { token: 64, vocab: 64 });
     let sampling = SamplingParams { temperature: -1.0, ..SamplingParams::default() };
     assert_eq!(refused(Request { sampling, ..request(&[1], 1) }).code(), "sampling");
@@ -100,12 +100,37 @@ async fn waiting_for_blocks_ends_at_the_queue_deadline() {
 
 #[tokio::test]
 async fn blocks_that_come_back_are_noticed() {
-    let (engine, _handle) = spawn(EngineConfig { kv_blocks: 4, ..config() });
+    let (engine, _handle) = spawn(patient());
     let elsewhere = tl_kv::Held::alloc(&engine.pool(), 3).unwrap();
     let g = engine.submit(request(&[1; 5], 1)).unwrap();
-    eventually("taken in", || engine.stats().queued == 1).await;
+    // Long enough for the thread to have looked in vain; if it has not, this test is a weaker one.
+    tokio::time::sleep(Duration::from_millis(30)).await;
     drop(elsewhere);
     answer(g).await.finish();
+}
+
+/// A pool of four blocks whose queue nobody leaves for having waited.
+fn patient() -> EngineConfig {
+    EngineConfig { kv_blocks: 4, queue_deadline: Duration::from_secs(3600), ..config() }
+}
+
+#[tokio::test]
+async fn what_waits_for_blocks_is_dropped_and_cancelled_without_a_step() {
+    let (engine, handle) = spawn(patient());
+    let elsewhere = tl_kv::Held::alloc(&engine.pool(), 3).unwrap();
+    let dropped = engine.submit(request(&[1; 5], 1)).unwrap();
+    let cancelled = engine.submit(Request { id: "c".into(), ..request(&[1; 5], 1) }).unwrap();
+    let late = Some(Instant::now() + Duration::from_millis(20));
+    let late = engine.submit(Request { deadline: late, ..request(&[1; 5], 1) }).unwrap();
+    assert_eq!(engine.stats().queued, 3);
+    drop(dropped);
+    assert!(engine.cancel("c"));
+    assert_eq!(*answer(cancelled).await.error(), EngineError::Cancelled);
+    assert_eq!(*answer(late).await.error(), EngineError::DeadlineExceeded);
+    eventually("the queue is empty", || engine.stats().queued == 0).await;
+    assert!(handle.log.lock().steps.is_empty());
+    drop(elsewhere);
+    assert!(at_baseline(&engine));
 }
 
 #[tokio::test]
@@ -181,7 +206,9 @@ async fn cancel_ends_all_requests_of_an_id() {
 async fn a_drain_waits_then_aborts_and_takes_nothing_new() {
     let (engine, _handle) = spawn(config());
     let g = engine.submit(request(&[1], 20)).unwrap();
+    let start = Instant::now();
     assert_eq!(engine.drain(PATIENCE).await, 0, "it had time to end");
+    assert!(start.elapsed() < PATIENCE / 2, "it waits for the end and not for the deadline");
     answer(g).await.finish();
     assert!(engine.is_draining() && engine.stats().draining);
     assert_eq!(engine.submit(request(&[1], 1)).map(|_| ()).unwrap_err(), Refused::Draining);
@@ -249,8 +276,8 @@ async fn an_idle_engine_uses_no_cpu() {
     panic!("an idle engine runs");
 }
 
-/// Everything but the model: taking in, scheduling 64 rows, sampling from a small vocabulary, events.
-/// A decode step of the smallest useful model is some 6 ms.
+/// Everything but the model: taking in, scheduling 64 rows, sampling from a small vocabulary,
+/// events. A decode step of the smallest useful model is some 6 ms.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_step_costs_little_beside_the_model() {

@@ -55,7 +55,7 @@ fn resume(r: &Request, held: Held, first: Option<&TokenOut>) -> Request {
 
 #[tokio::test]
 async fn two_engines_give_the_tokens_of_one() {
-    let (whole, p, d) = (Setup::default().spawn(), Setup::default().spawn(), Setup::default().spawn());
+    let [whole, p, d] = [(); 3].map(|()| Setup::default().spawn());
     let mut fallbacks = 0;
     let mut resumed = 0;
     // Around block boundaries, and prompts that share a beginning.
@@ -90,7 +90,7 @@ async fn two_engines_give_the_tokens_of_one() {
 
 #[tokio::test]
 async fn penalties_know_the_first_token_as_output() {
-    let (whole, p, d) = (Setup::default().spawn(), Setup::default().spawn(), Setup::default().spawn());
+    let [whole, p, d] = [(); 3].map(|()| Setup::default().spawn());
     let sampling = SamplingParams {
         repetition_penalty: 1.3,
         presence_penalty: 1.5,

@@ -45,7 +45,7 @@ impl Setup {
 pub(super) fn prompt(kind: u64, len: usize) -> Vec<u32> {
     let mut state = kind.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut byte = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         32 + (state >> 33) as u32 % 95
     };
     (0..len).map(|_| byte()).collect()
@@ -55,7 +55,12 @@ pub(super) fn prompt(kind: u64, len: usize) -> Vec<u32> {
 pub(super) fn sampled(prompt: &[u32], max_new: usize, seed: Option<u64>) -> Request {
     let temperature = if seed.is_some() { 0.9 } else { 0.0 };
     Request {
-        sampling: SamplingParams { temperature, top_k: 40, top_p: 0.95, ..SamplingParams::default() },
+        sampling: SamplingParams {
+            temperature,
+            top_k: 40,
+            top_p: 0.95,
+            ..SamplingParams::default()
+        },
         seed: seed.unwrap_or(0),
         ..request(prompt, max_new)
     }

@@ -145,7 +145,8 @@ fn priority_goes_first_and_age_catches_up() {
     b.add_with(&[4], 1, -1).unwrap();
     assert_eq!(order(&mut b), [1, 2, 0, 3], "priority, then arrival");
 
-    // A low one is passed by higher ones that come within aging_steps per level, and by no later ones.
+    // A low one is passed by higher ones that come within aging_steps per level, and by no later
+    // ones.
     let low = b.add_with(&[5], 1, 0).unwrap();
     let mut passed = 0;
     while !b.finished.contains_key(&low) {
@@ -162,14 +163,17 @@ fn refusals_name_what_does_not_fit() {
     let mut b = Bench::new(4, SchedConfig { max_waiting: 2, ..cfg() });
     assert_eq!(b.add_with(&[], 1, 0), Err(Refused::Empty));
     assert_eq!(b.add_with(&[1], 0, 0), Err(Refused::NoNewTokens));
-    assert_eq!(b.add_with(&[1; 16], 1, 0), Err(Refused::TooLong { prompt: 16, context: 16 }));
+    assert_eq!(b.add_with(&[1; 16], 1, 0), Err(Refused::NeverFits { blocks: 5, pool: 4 }));
     assert!(b.add_with(&[1; 15], usize::MAX, 0).is_ok(), "the answer is clipped to the context");
     assert!(b.add_with(&[1; 3], 2, 0).is_ok());
     assert_eq!(b.add_with(&[1], 1, 0), Err(Refused::Full { capacity: 2 }));
     // Fewer blocks than the model's context, and fewer positions than the pool's.
     let limits = Limits { max_positions: 100, kv_blocks: 3, block_tokens: 4 };
     assert_eq!(limits.context(), 12);
-    assert_eq!(Limits { max_positions: 10, ..limits }.context(), 10);
+    let limits = Limits { max_positions: 10, ..limits };
+    assert_eq!(limits.context(), 10);
+    assert_eq!(limits.check(9, 1, false), Ok(()));
+    assert_eq!(limits.check(10, 1, false), Err(Refused::TooLong { prompt: 10, context: 10 }));
     b.run_until_idle(40);
 }
 

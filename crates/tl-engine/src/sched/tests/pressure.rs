@@ -55,6 +55,9 @@ fn a_request_alone_gives_way_to_blocks_held_elsewhere() {
     assert_eq!(b.sched.running(), 0);
     assert!(b.plan().rows.is_empty(), "two blocks are needed and one is there");
     assert_eq!(b.sched.counters().preemptions, 1, "waiting is no preemption");
+    // It waits since it gave way, not since it came.
+    let waits_since = b.now - Duration::from_millis(1);
+    assert_eq!(b.sched.next_timer(), Some(waits_since + Duration::from_secs(30)));
     drop(elsewhere);
     b.run_until_idle(10);
     assert_eq!(b.tokens[&id].len(), 4);

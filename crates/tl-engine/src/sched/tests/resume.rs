@@ -161,8 +161,10 @@ fn blocks_of_another_prompt_are_refused() {
 #[test]
 fn a_hand_over_needs_room_for_the_prompt_alone() {
     let limits = Limits { max_positions: 100, kv_blocks: 3, block_tokens: 4 };
-    assert_eq!(limits.check(11, 50, true), Ok(()));
-    assert_eq!(limits.check(12, 50, true), Err(Refused::TooLong { prompt: 12, context: 12 }));
+    let never_fits = Err(Refused::NeverFits { blocks: 4, pool: 3 });
+    assert_eq!(limits.check(12, 50, true), Ok(()));
+    assert_eq!(limits.check(13, 50, true), never_fits);
+    assert_eq!(limits.check(12, 50, false), never_fits);
     // One place is left in this pool and more in the next one's: that is no end.
     assert_eq!((limits.room(11, true), limits.room(11, false)), (89, 1));
     assert_eq!(Limits { max_positions: 12, ..limits }.room(11, true), 1);
