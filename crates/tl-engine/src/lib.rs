@@ -3,6 +3,8 @@
 
 pub mod backend;
 pub mod engine;
+pub mod heartbeat;
+pub mod kv_transfer;
 pub mod sample;
 pub mod sched;
 

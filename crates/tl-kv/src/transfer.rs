@@ -1,6 +1,8 @@
 //! One block out of a pool and one block into a pool, with the pool's lock held for bookkeeping
 //! only: the copy and the checksum run beside it.
 
+use bytes::BufMut;
+
 use crate::crc::Crc32c;
 use crate::envelope::{EnvHeader, EnvelopeView, RecordView, put};
 use crate::error::KvError;
@@ -44,19 +46,20 @@ pub fn export_block(pool: &SharedKv, id: u32) -> Result<Vec<u8>, KvError> {
         let pool = lock(pool);
         (pool.slabs(), pool.hash_of(id), pool.fill(id)?)
     };
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(EnvHeader::v1(slabs.cfg(), 1).envelope_bytes());
     write_block(&slabs, id, hash, fill, &mut out)?;
     Ok(out)
 }
 
 /// Appends the one-block envelope of a block straight from its storage to `out`. The caller holds
-/// a reference to the block and knows its `hash` (0 for none) and `fill`.
+/// a reference to the block and knows its `hash` (0 for none) and `fill`, and has made room for
+/// [`EnvHeader::envelope_bytes`], so that a buffer that grows does so once.
 pub fn write_block(
     slabs: &Slabs,
     id: u32,
     hash: u64,
     fill: u32,
-    out: &mut Vec<u8>,
+    out: &mut impl BufMut,
 ) -> Result<(), KvError> {
     let cfg = slabs.cfg();
     if fill == 0 || fill > cfg.block_tokens {
@@ -72,7 +75,6 @@ pub fn write_block(
     }
     let block = slabs.read(id)?;
     let header = EnvHeader::v1(cfg, 1);
-    out.reserve_exact(header.envelope_bytes());
     let mut writer = put::Writer::new(out, &header);
     writer.record_head(hash, fill);
     writer.block(cfg, block.all(), fill);

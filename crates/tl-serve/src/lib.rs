@@ -1,1 +1,4 @@
 //! One engine as a server: OpenAI HTTP, EngineControl, roles, metrics
+#![forbid(unsafe_code)]
+
+pub mod control;

@@ -4,62 +4,67 @@
 //! Checksums run a tile behind the copy, while its bytes are still in the first cache: a block
 //! is larger than that, and a second pass over all of it costs as much as the copy.
 
-use super::{CRC_BYTES, EnvHeader, MAGIC};
+use bytes::BufMut;
+
+use super::{CRC_BYTES, EnvHeader, HEADER_BYTES, MAGIC, RECORD_HEAD_BYTES};
 use crate::cfg::KvCfg;
 use crate::crc::Crc32c;
 
 /// Bytes copied before they are summed.
 const TILE: usize = 16 * 1024;
 
-/// An envelope growing at the end of a buffer, with the checksum of what it has so far.
-pub(crate) struct Writer<'a> {
-    out: &'a mut Vec<u8>,
-    /// Everything before this is in `crc`.
-    summed: usize,
+/// An envelope growing at the end of a buffer, with the checksum of what it has so far. The
+/// buffer is written once and never read, so it may be a connection's.
+pub(crate) struct Writer<'a, B> {
+    out: &'a mut B,
     crc: Crc32c,
 }
 
-impl<'a> Writer<'a> {
-    pub(crate) fn new(out: &'a mut Vec<u8>, header: &EnvHeader) -> Self {
-        let summed = out.len();
-        let mut writer = Self {
-            out,
-            summed,
-            crc: Crc32c::new(),
-        };
-        writer.bytes(&MAGIC);
-        writer.bytes(&header.version.to_le_bytes());
-        writer.bytes(&header.dtype.to_le_bytes());
+impl<'a, B: BufMut> Writer<'a, B> {
+    pub(crate) fn new(out: &'a mut B, header: &EnvHeader) -> Self {
         let EnvHeader {
+            version,
+            dtype,
             n_blocks,
             block_tokens,
             n_layers,
             n_kv_heads,
             head_dim,
-            ..
         } = *header;
+        let mut head = [0; HEADER_BYTES];
+        let mut rest = &mut head[..];
+        rest.put_slice(&MAGIC);
+        rest.put_u16_le(version);
+        rest.put_u16_le(dtype);
         for dim in [n_blocks, block_tokens, n_layers, n_kv_heads, head_dim] {
-            writer.bytes(&dim.to_le_bytes());
+            rest.put_u32_le(dim);
         }
+        let mut writer = Self {
+            out,
+            crc: Crc32c::new(),
+        };
+        writer.bytes(&head);
         writer
     }
 
     pub(crate) fn record_head(&mut self, hash: u64, n_tokens: u32) {
-        self.bytes(&hash.to_le_bytes());
-        self.bytes(&n_tokens.to_le_bytes());
+        let mut head = [0; RECORD_HEAD_BYTES];
+        head[..8].copy_from_slice(&hash.to_le_bytes());
+        head[8..].copy_from_slice(&n_tokens.to_le_bytes());
+        self.bytes(&head);
     }
 
     /// The contents of a block up to `fill`, zeros after.
     pub(crate) fn block(&mut self, cfg: &KvCfg, block: &[u16], fill: u32) {
         if fill >= cfg.block_tokens {
-            block.chunks(TILE / 2).for_each(|tile| self.elements(tile));
+            self.elements(block);
             return;
         }
         let head_len = cfg.block_tokens as usize * cfg.head_dim as usize;
         let filled = fill as usize * cfg.head_dim as usize;
         for head in block.chunks_exact(head_len) {
             self.elements(&head[..filled]);
-            self.out.resize(self.out.len() + (head_len - filled) * 2, 0);
+            self.zeros((head_len - filled) * 2);
         }
     }
 
@@ -67,29 +72,28 @@ impl<'a> Writer<'a> {
         if cfg!(target_endian = "little") {
             self.bytes(bytemuck::cast_slice(elements));
         } else {
-            self.out
-                .extend(elements.iter().flat_map(|x| x.to_le_bytes()));
-            self.sum(TILE);
+            elements.iter().for_each(|x| self.bytes(&x.to_le_bytes()));
         }
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        self.out.extend_from_slice(bytes);
-        self.sum(TILE);
-    }
-
-    fn sum(&mut self, at_least: usize) {
-        if self.out.len() - self.summed >= at_least {
-            self.crc.update(&self.out[self.summed..]);
-            self.summed = self.out.len();
+        for tile in bytes.chunks(TILE) {
+            self.out.put_slice(tile);
+            self.crc.update(tile);
         }
     }
 
+    fn zeros(&mut self, n: usize) {
+        const ZEROS: [u8; 1024] = [0; 1024];
+        let (whole, rest) = (n / ZEROS.len(), n % ZEROS.len());
+        (0..whole).for_each(|_| self.bytes(&ZEROS));
+        self.bytes(&ZEROS[..rest]);
+    }
+
     /// Appends the checksum.
-    pub(crate) fn finish(mut self) {
-        self.sum(0);
+    pub(crate) fn finish(self) {
         let crc: [u8; CRC_BYTES] = self.crc.value().to_le_bytes();
-        self.out.extend_from_slice(&crc);
+        self.out.put_slice(&crc);
     }
 }
 

@@ -190,6 +190,12 @@ impl PushAssembly {
         }
     }
 
+    /// A push of which `accepted` chunks were judged elsewhere: the next one may be any push's
+    /// chunk of that index.
+    pub fn at(limits: PushLimits, accepted: u32) -> Self {
+        Self { received: accepted, ..Self::new(limits) }
+    }
+
     /// Chunks accepted so far.
     pub fn accepted(&self) -> u32 {
         self.received + self.deduped
