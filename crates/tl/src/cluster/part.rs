@@ -215,6 +215,7 @@ impl Supervisor {
         let mut err = BufReader::new(child.stderr.take().context("no standard error")?).split(b'\n');
         let mut tail = std::collections::VecDeque::new();
         let mut listened = false;
+        let mut stop = self.stop.clone();
         let (mut out_open, mut err_open) = (true, true);
         let mut killed_at = None;
         loop {
@@ -238,7 +239,7 @@ impl Supervisor {
                     Ok(Some(line)) => self.log_line(String::from_utf8_lossy(&line).into_owned(), &mut tail),
                     Ok(None) | Err(_) => err_open = false,
                 },
-                asked = self.stop.wait_for(Option::is_some), if killed_at.is_none() => {
+                asked = stop.wait_for(Option::is_some), if killed_at.is_none() => {
                     let patience = asked.ok().and_then(|value| *value).unwrap_or_default();
                     terminate(&child);
                     killed_at = Some(tokio::time::Instant::now() + patience);
