@@ -13,14 +13,14 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tl_api::error::ApiError;
 use tl_api::headers;
 use tl_api::metrics::EngineMetrics;
-use tl_api::openai::{Kind, MAX_INTERNAL_BODY_BYTES, Tokenize, model_list, model_object, tokenize_response};
+use tl_api::openai::{Kind, MAX_INTERNAL_BODY_BYTES, Tokenize, model_object, tokenize_response};
 use tl_engine::engine::Engine;
 use tl_engine::kv_transfer::KvReceiver;
 
@@ -161,17 +161,25 @@ async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response {
 }
 
 async fn models(State(app): State<Arc<App>>) -> Response {
-    json_response(&model_list([app.model.as_str()], app.created))
+    json_response(&json!({"object": "list", "data": [app.model_json()]}))
 }
 
 async fn model(State(app): State<Arc<App>>, Path(id): Path<String>) -> Response {
     match app.check_model(&id) {
-        Ok(()) => json_response(&model_object(&app.model, app.created)),
+        Ok(()) => json_response(&app.model_json()),
         Err(error) => error_response(&error),
     }
 }
 
 impl App {
+    /// The model as clients see it, with what an engine can hold beside the API's own fields.
+    fn model_json(&self) -> Value {
+        let mut object = model_object(&self.model, self.created);
+        object["max_context"] = self.engine.context().into();
+        object["block_size"] = self.block_tokens.into();
+        object
+    }
+
     pub(crate) fn check_model(&self, name: &str) -> Result<(), ApiError> {
         if name == self.model { Ok(()) } else { Err(ApiError::model_not_found(name)) }
     }

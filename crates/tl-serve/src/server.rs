@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tl_api::config::EngineRole;
 use tl_api::metrics::{EngineMetrics, RoleLabel};
-use tl_engine::backend::{Backend, ModelBackend};
+use tl_engine::backend::{Backend, ModelBackend, StepError, pick_prefill_chunk};
 use tl_engine::engine::{Engine, EngineError};
 use tl_engine::heartbeat::{BeatState, Heartbeat, KeptRegistry, Load, WorkerIdentity};
 use tl_engine::kv_transfer::{
@@ -47,6 +47,8 @@ pub enum StartError {
     BlockSize { role: &'static str, source: BlockTooLarge },
     #[error("{what} could not be started: {source}")]
     Service { what: &'static str, source: io::Error },
+    #[error("no prefill chunk could be measured: {source}; set [engine].prefill_chunk")]
+    Calibration { source: StepError },
     #[error("the system gives no random bytes: {0}")]
     Randomness(getrandom::Error),
 }
@@ -127,7 +129,13 @@ pub async fn start_engine_with(
     let SharedModel { model, language, name } = model.into();
     let fingerprint = model.fingerprint();
     let model_name = model_id.unwrap_or(name);
-    let backend = ModelBackend::new(model, Threads::new(thread_count(threads)));
+    let mut backend = ModelBackend::new(model, Threads::new(thread_count(threads)));
+    let mut engine_config = engine_config;
+    if engine_config.prefill_chunk == 0 {
+        engine_config.prefill_chunk = pick_prefill_chunk(&mut backend, engine_config.block_tokens)
+            .map_err(|source| StartError::Calibration { source })?;
+        tracing::info!(prefill_chunk = engine_config.prefill_chunk, "a step of this size takes about 100 ms here");
+    }
     let engine = Engine::spawn(wrap(Box::new(backend)), engine_config)?;
     let pool = engine.pool();
     let kv_cfg = *lock(&pool).cfg();

@@ -34,7 +34,7 @@ async fn engine(role: EngineRole, gateway: &tl_gateway::Gateway) -> RunningEngin
 /// Time to the first byte of the stream, and to its end.
 async fn ask(http: &reqwest::Client, base: &str, i: usize) -> Option<(Duration, Duration)> {
     let body = json!({
-        "prompt": format!("{i} a question of some forty bytes for the model"), "max_tokens": 16, "temperature": 0,
+        "model": "tiny", "prompt": format!("{i} a question of some forty bytes for the model"), "max_tokens": 16, "temperature": 0,
         "stream": true,
     });
     let started = Instant::now();

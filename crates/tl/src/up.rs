@@ -34,7 +34,8 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<u8> {
         started = Cluster::start(&spec, events) => started?,
         _ = stopping::requested(false) => return Ok(1),
     };
-    announce(&args, &cluster, &edges, started.elapsed())?;
+    let model = cluster.served_model().await?;
+    announce(&args, &cluster, &edges, &model, started.elapsed())?;
 
     stopping::requested(false).await;
     ui::note("draining; Ctrl-C again stops at once");
@@ -58,7 +59,13 @@ fn check_port(host: &str, port: u16) -> anyhow::Result<()> {
     }
 }
 
-fn announce(args: &UpArgs, cluster: &Cluster, edges: &[EdgeReport], took: Duration) -> anyhow::Result<()> {
+fn announce(
+    args: &UpArgs,
+    cluster: &Cluster,
+    edges: &[EdgeReport],
+    model: &str,
+    took: Duration,
+) -> anyhow::Result<()> {
     let gateway = cluster.gateway_addrs()?;
     let parts = cluster.parts();
     if args.json {
@@ -77,7 +84,7 @@ fn announce(args: &UpArgs, cluster: &Cluster, edges: &[EdgeReport], took: Durati
             "gateway": format!("http://{}", gateway.http),
             "base_url": format!("http://{}/v1", gateway.http),
             "topology": args.cluster.topology.to_string(),
-            "model": args.cluster.model,
+            "model": model,
             "seconds": (took.as_secs_f64() * 1e3).round() / 1e3,
             "parts": parts,
             "edges": edges,
@@ -105,7 +112,7 @@ fn announce(args: &UpArgs, cluster: &Cluster, edges: &[EdgeReport], took: Durati
     }
     text.push_str(&format!("  logs        {}\n  workers     http://{}/workers\n\n", cluster.dir().display(), gateway.http));
     text.push_str(&format!(
-        "try it:\n\n  curl http://{}/v1/chat/completions -H 'content-type: application/json' \\\n    -d '{{\"messages\": \
+        "try it:\n\n  curl http://{}/v1/chat/completions -H 'content-type: application/json' \\\n    -d '{{\"model\": \"{model}\", \"messages\": \
          [{{\"role\": \"user\", \"content\": \"Why is the sky blue? Answer in two sentences.\"}}], \"stream\": true}}'\n",
         gateway.http
     ));

@@ -124,7 +124,7 @@ async fn ten_thousand_requests_leave_nothing_behind() {
     let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client");
     let base = format!("http://{}", gateway.addresses().http);
     let url = format!("{base}/v1/completions");
-    let reference = json!({"prompt": "what does the sea say", "max_tokens": 24, "temperature": 0.9, "seed": 3});
+    let reference = json!({"model": "tiny", "prompt": "what does the sea say", "max_tokens": 24, "temperature": 0.9, "seed": 3});
     let expected = eventually_ask(&http, &url, &reference).await.expect("an answer before anything is broken");
 
     let cutter = tokio::spawn({
@@ -153,6 +153,7 @@ async fn ten_thousand_requests_leave_nothing_behind() {
                 while sent.fetch_add(1, Ordering::Relaxed) < REQUESTS {
                     let words = "tide ".repeat(usize::try_from(random.below(24)).expect("small"));
                     let body = json!({
+                        "model": "tiny",
                         "prompt": format!("{} {words}", random.below(50)),
                         "max_tokens": 1 + random.below(12),
                         "temperature": 0.9,

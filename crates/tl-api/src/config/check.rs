@@ -78,13 +78,13 @@ fn engine_values(engine: &EngineSection, checks: &mut Checks<'_>) {
         ("engine.block_size", engine.block_size, 1024),
         ("engine.max_batch_tokens", engine.max_batch_tokens, max),
         ("engine.max_seqs", engine.max_seqs, max),
-        ("engine.prefill_chunk", engine.prefill_chunk, max),
         ("engine.queue_capacity", engine.queue_capacity, 1 << 20),
         ("engine.speculative.k", engine.speculative.k, 16),
     ];
     for (key, value, max) in positive {
         checks.range(key, value.into(), 1, max);
     }
+    checks.range("engine.prefill_chunk", engine.prefill_chunk.into(), 0, max);
     checks.range("engine.kv_format", engine.kv_format.into(), 1, 2);
     checks.range("engine.threads", engine.threads.into(), 0, 4096);
     checks.range("engine.queue_deadline_ms", engine.queue_deadline_ms, 1, MAX_MS);

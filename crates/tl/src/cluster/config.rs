@@ -28,6 +28,7 @@ pub(super) fn engine(spec: &ClusterSpec, role: Role, registry: Option<&str>, thr
     }
     section.insert("gateway_registry".into(), registry.unwrap_or("").into());
     section.insert("kv_blocks".into(), i64::from(spec.kv_blocks).into());
+    section.insert("prefill_chunk".into(), 0.into());
     section.insert("threads".into(), i64::try_from(threads).unwrap_or(1).into());
     Table::from_iter([("engine".to_owned(), Value::Table(section))])
 }

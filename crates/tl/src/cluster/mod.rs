@@ -131,6 +131,14 @@ impl Cluster {
         self.reference.as_ref()?.addrs()
     }
 
+    /// What clients call the model.
+    pub(crate) async fn served_model(&self) -> anyhow::Result<String> {
+        let url = format!("http://{}/v1/models", self.gateway_addrs()?.http);
+        let answer = reqwest::Client::new().get(url).timeout(Duration::from_secs(5)).send().await?;
+        let list: serde_json::Value = answer.json().await?;
+        Ok(list["data"][0]["id"].as_str().context("the gateway lists no model")?.to_owned())
+    }
+
     /// Where the logs and configuration files of this run lie.
     pub(crate) fn dir(&self) -> &std::path::Path {
         &self.dir

@@ -21,6 +21,7 @@ pub(crate) struct Client {
 /// What the corpus has to fit into.
 #[derive(Debug)]
 pub(crate) struct Limits {
+    pub(crate) model: String,
     pub(crate) max_context: usize,
     pub(crate) block_size: usize,
 }
@@ -37,14 +38,15 @@ impl Client {
         let model = &list["data"][0];
         let field = |name: &str| model[name].as_u64().and_then(|n| usize::try_from(n).ok());
         Ok(Limits {
+            model: model["id"].as_str().context("the model list has no id")?.to_owned(),
             max_context: field("max_context").context("the model list has no max_context")?,
             block_size: field("block_size").context("the model list has no block_size")?,
         })
     }
 
-    pub(crate) async fn tokenize(&self, text: &str) -> anyhow::Result<Vec<u32>> {
+    pub(crate) async fn tokenize(&self, model: &str, text: &str) -> anyhow::Result<Vec<u32>> {
         let url = format!("{}/v1/tokenize", self.base);
-        let answer = self.http.post(url).json(&json!({"text": text, "add_special": false})).send().await?;
+        let answer = self.http.post(url).json(&json!({"model": model, "text": text, "add_special": false})).send().await?;
         let body: Value = answer.error_for_status()?.json().await?;
         serde_json::from_value(body["ids"].clone()).context("no ids in the answer of /v1/tokenize")
     }

@@ -37,7 +37,7 @@ fn lengths(b: usize, longest: usize) -> Vec<usize> {
 pub(crate) async fn cases(one: &Client, limits: &Limits, max_tokens: u32) -> anyhow::Result<Vec<Case>> {
     let longest = limits.max_context.saturating_sub(max_tokens as usize + 1);
     let text = PROSE.repeat(longest.div_ceil(64).max(1));
-    let ids = one.tokenize(&text).await?;
+    let ids = one.tokenize(&limits.model, &text).await?;
     let mut cases = Vec::new();
     for n in lengths(limits.block_size, longest.min(ids.len())) {
         // Each length starts elsewhere, so that the prefix cache does not answer for the prefill.
@@ -54,6 +54,9 @@ pub(crate) async fn cases(one: &Client, limits: &Limits, max_tokens: u32) -> any
     }
     cases.extend(chats(max_tokens));
     cases.extend(features(max_tokens));
+    for case in &mut cases {
+        case.body["model"] = json!(limits.model);
+    }
     Ok(cases)
 }
 

@@ -28,7 +28,7 @@ pub struct Streamed {
 
 pub fn body(prompt: &str, max_tokens: u32, seed: u64) -> Value {
     json!({
-        "prompt": prompt, "max_tokens": max_tokens, "temperature": 1.0, "seed": seed, "stream": true,
+        "model": "tiny", "prompt": prompt, "max_tokens": max_tokens, "temperature": 1.0, "seed": seed, "stream": true,
         "stream_options": {"include_usage": true},
     })
 }
