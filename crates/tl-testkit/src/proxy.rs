@@ -138,8 +138,8 @@ async fn relay(
     counters: Arc<Counters>,
 ) {
     if faults.borrow().black_hole {
-        let _open = client;
-        std::future::pending::<()>().await;
+        // Until the task is aborted, which closes it.
+        return std::future::pending().await;
     }
     let Ok(server) = TcpStream::connect(upstream).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));

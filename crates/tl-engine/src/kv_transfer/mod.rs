@@ -31,6 +31,7 @@ mod service;
 mod session;
 mod token;
 mod transport;
+mod whole;
 mod wire;
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::server::server_builder;
+use super::whole::WholeRequests;
 use super::{ClusterToken, GrpcServer, Guard, KvReceiver, check_block_size, spawn_router};
 
 /// The service; its calls may come from anywhere, see [`serve_kv_with`].
@@ -92,7 +93,7 @@ pub fn serve_kv_with(
     let service = KvTransferServiceServer::new(KvService(recv))
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    let guarded = InterceptedService::new(service, Guard(token));
+    let guarded = WholeRequests(InterceptedService::new(service, Guard(token)));
     spawn_router(listener, server_builder().add_service(guarded))
 }
 

@@ -113,6 +113,19 @@ async fn a_push_that_hangs_loses_its_blocks() {
 }
 
 #[tokio::test]
+async fn every_chunk_without_the_end_is_not_a_push() {
+    let d = Decode::start(16);
+    let push = chunks("h", &prompt(1, 18));
+    let hanging = hanging_push(&d.target(), &push, push.len(), 7);
+    assert!(eventually(DEADLINE, || used(&d.pool) == 5).await);
+    assert_eq!(d.receiver.pending(), 0, "the sender may still take it back");
+    hanging.abort();
+    let freed = eventually(DEADLINE, || used(&d.pool) == 0).await;
+    assert!(freed, "{} pending, {:?}", d.receiver.pending(), d.receiver.counters());
+    assert_eq!((d.receiver.pending(), d.receiver.counters().pushes_abandoned), (0, 1));
+}
+
+#[tokio::test]
 async fn a_release_ends_the_push_under_way() {
     let d = Decode::start(16);
     let push = hanging_push(&d.target(), &chunks("h", &prompt(1, 18)), 3, 7);
