@@ -27,6 +27,14 @@ impl Pass {
             Self::Default => 3e-2,
         }
     }
+
+    /// Greedy tokens that are followed: each reads all weights, and f32 ones are twice as many bytes.
+    fn steps(self) -> usize {
+        match self {
+            Self::Exact | Self::HalfKv => 6,
+            Self::Default => usize::MAX,
+        }
+    }
 }
 
 /// A greedy token is compared only where the best two logits are further apart.
@@ -98,7 +106,7 @@ fn check(test: &str, kind: WeightKind, pass: Pass) {
 
         let margins = case["margin"].as_array().unwrap();
         let mut compared = 0;
-        for (i, (&expected, margin)) in greedy.iter().zip(margins).enumerate() {
+        for (i, (&expected, margin)) in greedy.iter().zip(margins).enumerate().take(pass.steps()) {
             if margin.as_f64().unwrap() > CLEAR {
                 assert_eq!(argmax(&logits), expected, "{name}, {pass:?}: token {i}");
                 compared += 1;
