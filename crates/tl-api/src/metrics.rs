@@ -1,10 +1,11 @@
 //! Metric names, labels and buckets, in one place for the engine and the gateway.
 //!
-//! Dashboards and alert rules are written against these names, so they are part of what the outside sees: a
-//! golden test holds them. Every value is recorded per request or read at scrape time, nothing per token.
+//! Dashboards and alert rules are written against these names, so they are part of what the outside
+//! sees: a golden test holds them. Every value is recorded per request or read at scrape time,
+//! nothing per token.
 //!
-//! A label whose value a client can choose is capped: the first 64 values are kept, all further ones become
-//! `_other`, so that no client can grow the series without bound.
+//! A label whose value a client can choose is capped: the first 64 values are kept, all further
+//! ones become `_other`, so that no client can grow the series without bound.
 
 mod engine;
 mod gateway;
@@ -32,14 +33,28 @@ const OTHER: &str = "_other";
 /// A longer value is no name anybody looks for.
 const MAX_LABEL_LEN: usize = 128;
 
-const TTFT: &[f64] = &[0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+const TTFT: &[f64] =
+    &[0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 const TPOT: &[f64] = &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
 const REQUEST: &[f64] =
     &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
-const HTTP: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+const HTTP: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 const TOKENS: &[f64] = &[
-    1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0,
-    16_777_216.0, 67_108_864.0,
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1024.0,
+    4096.0,
+    16384.0,
+    65536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
 ];
 
 /// What a request asks for: the label `gen_ai_operation_name`.
@@ -205,7 +220,11 @@ impl ServingMetrics {
             "From the arrival of an HTTP request to its last byte",
             m.http.clone(),
         );
-        registry.register("gen_ai_client_token_usage", "Tokens of a request by kind", m.tokens.clone());
+        registry.register(
+            "gen_ai_client_token_usage",
+            "Tokens of a request by kind",
+            m.tokens.clone(),
+        );
         m
     }
 
@@ -215,7 +234,14 @@ impl ServingMetrics {
     }
 
     /// A request gave `tokens` output tokens in `e2e`, the first after `ttft`.
-    pub fn output_tokens(&self, op: Operation, model: &str, ttft: Duration, e2e: Duration, tokens: u64) {
+    pub fn output_tokens(
+        &self,
+        op: Operation,
+        model: &str,
+        ttft: Duration,
+        e2e: Duration,
+        tokens: u64,
+    ) {
         if let Some(gap) = time_per_output_token(ttft, e2e, tokens) {
             self.tpot.get_or_create(&self.latency(op, model)).observe(gap.as_secs_f64());
         }

@@ -1,14 +1,14 @@
 //! From the bytes of tokens to the text a client may see.
 //!
-//! A token is a run of bytes, not of characters, and a stop string may begin in one token and end three
-//! tokens later. Decoding each token by itself would show broken characters; searching the finished text
-//! would show the beginning of a stop string before it is known to be one. [`TextStream`] holds back exactly
-//! what is not decided yet: the bytes of an incomplete character, and the longest end of the text with which
-//! a stop string could begin.
+//! A token is a run of bytes, not of characters, and a stop string may begin in one token and end
+//! three tokens later. Decoding each token by itself would show broken characters; searching the
+//! finished text would show the beginning of a stop string before it is known to be one.
+//! [`TextStream`] holds back exactly what is not decided yet: the bytes of an incomplete character,
+//! and the longest end of the text with which a stop string could begin.
 //!
-//! The result depends on the bytes alone, never on how they were cut into pushes. One Knuth-Morris-Pratt
-//! automaton per stop string makes a push cost time in the bytes pushed, however long the stop strings are
-//! and however often they almost match.
+//! The result depends on the bytes alone, never on how they were cut into pushes. One
+//! Knuth-Morris-Pratt automaton per stop string makes a push cost time in the bytes pushed, however
+//! long the stop strings are and however often they almost match.
 
 #[cfg(test)]
 mod tests;
@@ -24,9 +24,9 @@ pub struct Emit {
 
 /// Turns token bytes into text, withholding incomplete characters and possible stop strings.
 ///
-/// Invalid UTF-8 becomes U+FFFD as [`String::from_utf8_lossy`] places it, as soon as it is known to be
-/// invalid. Of several stop strings the one completed first ends the text, and of those completed by the
-/// same byte the longest.
+/// Invalid UTF-8 becomes U+FFFD as [`String::from_utf8_lossy`] places it, as soon as it is known to
+/// be invalid. Of several stop strings the one completed first ends the text, and of those
+/// completed by the same byte the longest.
 #[derive(Debug, Clone, Default)]
 pub struct TextStream {
     stops: Vec<Automaton>,
@@ -60,7 +60,8 @@ impl TextStream {
         self.let_out(false)
     }
 
-    /// Ends the text: what was held back as a possible stop string comes out, an incomplete character as U+FFFD.
+    /// Ends the text: what was held back as a possible stop string comes out, an incomplete
+    /// character as U+FFFD.
     pub fn finish(&mut self) -> String {
         if !self.stopped {
             self.decode(true);
@@ -73,12 +74,14 @@ impl TextStream {
         self.stopped
     }
 
-    /// Characters decoded so far, those held back included: where the text of the next token begins.
+    /// Characters decoded so far, those held back included: where the text of the next token
+    /// begins.
     pub fn decoded_chars(&self) -> usize {
         self.decoded_chars
     }
 
-    /// Characters let out so far. A token whose text begins before this has been seen by the client.
+    /// Characters let out so far. A token whose text begins before this has been seen by the
+    /// client.
     pub fn emitted_chars(&self) -> usize {
         self.emitted_chars
     }
@@ -94,7 +97,9 @@ impl TextStream {
                 }
                 Err(e) => {
                     let (valid, tail) = rest.split_at(e.valid_up_to());
-                    self.append(std::str::from_utf8(valid).expect("valid up to here, from_utf8 said"));
+                    self.append(
+                        std::str::from_utf8(valid).expect("valid up to here, from_utf8 said"),
+                    );
                     match e.error_len() {
                         None if !last => {
                             self.partial = tail.to_vec();

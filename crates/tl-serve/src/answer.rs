@@ -1,8 +1,8 @@
 //! Pieces to bytes: a whole answer, or a stream of server-sent events.
 //!
-//! A stream opens once the engine has admitted the request, so that every refusal (queue full, no blocks in
-//! time) is a status line. What fails later is one error event, and no `[DONE]`: a client that sees `[DONE]`
-//! has the whole answer.
+//! A stream opens once the engine has admitted the request, so that every refusal (queue full, no
+//! blocks in time) is a status line. What fails later is one error event, and no `[DONE]`: a client
+//! that sees `[DONE]` has the whole answer.
 
 use crate::choice::Out;
 use crate::errors::of_engine;
@@ -28,10 +28,17 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn new(prompt_tokens: usize) -> Counts {
-        Counts { usage: Usage { prompt_tokens: prompt_tokens as u64, completion_tokens: 0, cached_tokens: 0 } }
+        Counts {
+            usage: Usage {
+                prompt_tokens: prompt_tokens as u64,
+                completion_tokens: 0,
+                cached_tokens: 0,
+            },
+        }
     }
 
-    /// Choice 0 speaks for the prompt: later choices find it in the cache because the first one computed it.
+    /// Choice 0 speaks for the prompt: later choices find it in the cache because the first one
+    /// computed it.
     fn admitted(&mut self, index: u32, cached: u64) {
         if index == 0 {
             self.usage.cached_tokens = cached.min(self.usage.prompt_tokens);

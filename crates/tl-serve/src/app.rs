@@ -62,7 +62,8 @@ pub(crate) struct App {
 /// Bounds of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Largest request body. Larger than what a gateway takes from clients, since the gateway adds token ids.
+    /// Largest request body. Larger than what a gateway takes from clients, since the gateway adds
+    /// token ids.
     pub body_bytes: usize,
     /// Longest time a request body may take to arrive.
     pub body_time: Duration,
@@ -99,7 +100,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Names the exchange, measures it until its last byte has left, and says goodbye when the process is going.
+/// Names the exchange, measures it until its last byte has left, and says goodbye when the process
+/// is going.
 async fn exchange(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let id = headers::request_id(request.headers());
     let route = route_of(request.uri().path());
@@ -149,7 +151,8 @@ async fn embeddings() -> Response {
 
 async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response {
     let result = async {
-        let body = body::read(request.into_body(), app.limits.body_bytes, app.limits.body_time).await?;
+        let body =
+            body::read(request.into_body(), app.limits.body_bytes, app.limits.body_time).await?;
         let Tokenize { model, input } = parse(&body, Tokenize::parse).await?;
         app.check_model(&model)?;
         app.language.prompt(input).await

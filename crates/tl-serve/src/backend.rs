@@ -117,8 +117,10 @@ async fn run(
                 let tokenizer = &language.tokenizer;
                 outcome.first_token_bytes = tokenizer.token_bytes(id).to_vec();
                 let top = top.into_iter();
-                let top = top.map(|(id, logprob)| {
-                    TopToken { id, logprob, bytes: tokenizer.token_bytes(id).to_vec() }
+                let top = top.map(|(id, logprob)| TopToken {
+                    id,
+                    logprob,
+                    bytes: tokenizer.token_bytes(id).to_vec(),
                 });
                 outcome.first_top_logprobs = top.collect();
                 outcome.rng_draws = draws;
@@ -159,9 +161,9 @@ fn refused(refused: &Refused) -> Status {
         | Refused::UnknownToken { .. }
         | Refused::Sampling(_) => Status::invalid_argument(text),
         Refused::Draining | Refused::Stopped => Status::unavailable(text),
-        Refused::WrongBlocks { .. } | Refused::ForeignBlock { .. } | Refused::ResumeForFirstToken => {
-            Status::internal(text)
-        }
+        Refused::WrongBlocks { .. }
+        | Refused::ForeignBlock { .. }
+        | Refused::ResumeForFirstToken => Status::internal(text),
     }
 }
 
@@ -201,7 +203,12 @@ impl<T> MeteredTransport<T> {
 
 #[tonic::async_trait]
 impl<T: KvTransport> KvTransport for MeteredTransport<T> {
-    async fn has_blocks(&self, target: &str, hashes: &[u64], fmt: u32) -> Result<Vec<bool>, TransferError> {
+    async fn has_blocks(
+        &self,
+        target: &str,
+        hashes: &[u64],
+        fmt: u32,
+    ) -> Result<Vec<bool>, TransferError> {
         self.inner.has_blocks(target, hashes, fmt).await
     }
 

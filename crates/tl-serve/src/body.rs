@@ -6,8 +6,8 @@ use http_body_util::BodyExt;
 use std::time::Duration;
 use tl_api::error::ApiError;
 
-/// How much of a body that is too large is read and thrown away, so that a client that writes before it reads
-/// still gets the answer instead of a reset.
+/// How much of a body that is too large is read and thrown away, so that a client that writes
+/// before it reads still gets the answer instead of a reset.
 const DISCARD: usize = 16 << 20;
 
 /// Reads the whole body. One that is too large is refused before it is kept.

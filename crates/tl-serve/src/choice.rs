@@ -1,8 +1,8 @@
 //! One choice of an answer: from tokens to text, logprobs and a finish reason.
 //!
-//! A pure machine. Streaming and whole answers are driven by the same one, so they cannot differ; the
-//! decode side of a hand-off feeds it the first token silently and stands exactly where the prefill side
-//! stopped.
+//! A pure machine. Streaming and whole answers are driven by the same one, so they cannot differ;
+//! the decode side of a hand-off feeds it the first token silently and stands exactly where the
+//! prefill side stopped.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,8 @@ use tl_model::Tokenizer;
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Out {
     pub text: String,
-    /// Entries of the tokens whose text begins within what has come out; `None` when none were asked for.
+    /// Entries of the tokens whose text begins within what has come out; `None` when none were
+    /// asked for.
     pub logprobs: Option<Vec<TokenLogprob>>,
     /// Where in the answer, in characters, the first of `logprobs` begins.
     pub text_offset: usize,
@@ -52,17 +53,22 @@ pub(crate) struct Choice {
 #[derive(Debug, Default)]
 struct Waiting {
     entries: VecDeque<(usize, TokenLogprob)>,
-    /// Characters of the texts of all entries let out: where the next one begins for a client that adds up
-    /// the token texts, as the shape of text completions makes it do.
+    /// Characters of the texts of all entries let out: where the next one begins for a client that
+    /// adds up the token texts, as the shape of text completions makes it do.
     offset: usize,
 }
 
 impl Choice {
     pub(crate) fn new(stop: &[String], logprobs: bool) -> Choice {
-        Choice { stream: TextStream::new(stop), logprobs: logprobs.then(Waiting::default), tokens: 0 }
+        Choice {
+            stream: TextStream::new(stop),
+            logprobs: logprobs.then(Waiting::default),
+            tokens: 0,
+        }
     }
 
-    /// Takes a token that somebody else has already shown: its text up to what is certain, and its logprobs.
+    /// Takes a token that somebody else has already shown: its text up to what is certain, and its
+    /// logprobs.
     pub(crate) fn silently(&mut self, id: u32, tokenizer: &dyn TokenBytes) {
         let bytes = tokenizer.token_bytes(id);
         self.tokens += 1;
@@ -81,7 +87,11 @@ impl Choice {
         if let Some(waiting) = &mut self.logprobs {
             let top = token.top.iter().map(|&(id, logprob)| {
                 let bytes = tokenizer.token_bytes(id);
-                TopLogprob { token: TokenLogprob::text_of(bytes), logprob, bytes: Some(bytes.to_vec()) }
+                TopLogprob {
+                    token: TokenLogprob::text_of(bytes),
+                    logprob,
+                    bytes: Some(bytes.to_vec()),
+                }
             });
             let entry = TokenLogprob {
                 token: TokenLogprob::text_of(bytes),

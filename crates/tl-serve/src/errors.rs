@@ -21,7 +21,9 @@ pub(crate) fn of_refusal(refused: &Refused) -> ApiError {
             "prompt and answer need {blocks} kv blocks and this engine has {pool}; shorten the prompt or \
              lower max_tokens"
         )),
-        Refused::NoNewTokens => ApiError::bad_request("`max_tokens` must be at least 1", "max_tokens"),
+        Refused::NoNewTokens => {
+            ApiError::bad_request("`max_tokens` must be at least 1", "max_tokens")
+        }
         Refused::UnknownToken { token, vocab } => ApiError::malformed(format!(
             "token id {token} is not in the model's vocabulary of {vocab}"
         )),
@@ -32,7 +34,9 @@ pub(crate) fn of_refusal(refused: &Refused) -> ApiError {
         Refused::ForeignBlock { index } => ApiError::prompt_mismatch(format!(
             "block {index} of the handle was made of other tokens than this prompt"
         )),
-        Refused::Draining => ApiError::no_capacity("this engine is draining and takes no new requests"),
+        Refused::Draining => {
+            ApiError::no_capacity("this engine is draining and takes no new requests")
+        }
         Refused::Stopped => ApiError::no_capacity("this engine is shutting down"),
         Refused::ResumeForFirstToken => {
             tracing::error!(%refused, "a request was built wrongly");
@@ -44,9 +48,9 @@ pub(crate) fn of_refusal(refused: &Refused) -> ApiError {
 /// A request that was taken and ended without an answer. The engine's text stays in the log.
 pub(crate) fn of_engine(error: &EngineError) -> ApiError {
     match error {
-        EngineError::QueueTimeout { waited_ms } => {
-            ApiError::no_capacity(format!("no room for this request within {waited_ms} ms; try again later"))
-        }
+        EngineError::QueueTimeout { waited_ms } => ApiError::no_capacity(format!(
+            "no room for this request within {waited_ms} ms; try again later"
+        )),
         EngineError::DeadlineExceeded => ApiError::no_capacity("the request's deadline has passed"),
         EngineError::Cancelled => ApiError::no_capacity("the request was cancelled"),
         EngineError::Drained => {

@@ -1,8 +1,9 @@
 //! `POST /v1/chat/completions` and `/v1/completions`, whole or resumed.
 //!
-//! The order is: validate, then touch anything. A resume whose request is refused, for whatever reason, gives
-//! the handed-over blocks back at once: the guard is made from the header alone, before the body is even
-//! read, and releases the handle unless the engine has taken the blocks over.
+//! The order is: validate, then touch anything. A resume whose request is refused, for whatever
+//! reason, gives the handed-over blocks back at once: the guard is made from the header alone,
+//! before the body is even read, and releases the handle unless the engine has taken the blocks
+//! over.
 
 use crate::answer::{self, Counts, Events};
 use crate::app::{App, RequestId, error_response, events_response, json_response, parse};
@@ -25,8 +26,8 @@ use tl_engine::kv_transfer::{Claimed, KvReceiver};
 use tl_engine::sample::SamplingParams;
 use tl_kv::{Held, prompt_hashes};
 
-/// The seed that decided the answer, drawn here when the request named none. With it the request can be
-/// repeated token by token. A whole answer carries it as `seed` too.
+/// The seed that decided the answer, drawn here when the request named none. With it the request
+/// can be repeated token by token. A whole answer carries it as `seed` too.
 pub const SEED_HEADER: HeaderName = HeaderName::from_static("x-tl-seed");
 
 /// Drawn seeds stay exact in every JSON reader: integers below 2^53.
@@ -51,7 +52,9 @@ pub(crate) async fn generate(app: Arc<App>, kind: Kind, request: Request) -> Res
         Err(error) => return error_response(&error),
     };
     let meter = RequestMeter::new(&app.metrics, kind, &app.model);
-    answer(&app, request, resume, context, handle, meter).await.unwrap_or_else(|e| error_response(&e))
+    answer(&app, request, resume, context, handle, meter)
+        .await
+        .unwrap_or_else(|e| error_response(&e))
 }
 
 /// Everything after validation.
@@ -71,7 +74,9 @@ async fn answer(
     let pieces = pieces(sequences, &app.language);
     let mut response = if request.stream {
         let ping = app.limits.ping;
-        events_response(Events::open(head, pieces, counts, request.include_usage, ping, meter).await?)
+        events_response(
+            Events::open(head, pieces, counts, request.include_usage, ping, meter).await?,
+        )
     } else {
         let whole = answer::whole(pieces, n, counts, &mut meter).await;
         let (choices, usage) = whole.inspect_err(|error| meter.failed(errors::code(error)))?;
@@ -91,7 +96,8 @@ struct Started {
     prompt_tokens: usize,
 }
 
-/// Submits one generation per choice. An error here has cancelled those already submitted, by dropping them.
+/// Submits one generation per choice. An error here has cancelled those already submitted, by
+/// dropping them.
 async fn start(
     app: &Arc<App>,
     request: &Generate,
@@ -162,7 +168,8 @@ async fn start(
                 prompt: Arc::clone(&prompt),
                 sampling: sampling_params(sampling),
                 seed: choice_seed(seed, index),
-                max_new_tokens: max_tokens.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX)),
+                max_new_tokens: max_tokens
+                    .map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX)),
                 stop_ids: app.language.stop_ids.clone(),
                 logprobs: logprobs.map(|top| top as usize),
                 priority: context.priority,
@@ -188,7 +195,8 @@ struct HandleGuard {
 
 impl HandleGuard {
     fn of(app: &App, headers: &HeaderMap) -> HandleGuard {
-        let id = headers.get(KV_HANDLE).and_then(|v| v.to_str().ok()).filter(|id| is_well_formed_id(id));
+        let id =
+            headers.get(KV_HANDLE).and_then(|v| v.to_str().ok()).filter(|id| is_well_formed_id(id));
         let waiting = app.receiver.as_ref().zip(id).map(|(r, id)| (Arc::clone(r), id.to_owned()));
         HandleGuard { waiting }
     }
@@ -208,8 +216,8 @@ impl Drop for HandleGuard {
     }
 }
 
-/// The blocks, if the sender made them of this prompt: its length, and every name it gave. What they hold the
-/// engine checks as it takes them over. A mismatch drops them.
+/// The blocks, if the sender made them of this prompt: its length, and every name it gave. What
+/// they hold the engine checks as it takes them over. A mismatch drops them.
 fn blocks_of(claimed: Claimed, prompt: &[u32], app: &App) -> Result<Held, ApiError> {
     let Claimed { held, block_hashes, n_tokens, incarnation: _ } = claimed;
     if n_tokens != prompt.len() {

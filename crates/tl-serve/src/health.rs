@@ -1,8 +1,8 @@
 //! The health listener: is the process alive, should it get work, what does it count.
 //!
-//! Alive and ready are different questions. A draining engine is alive until its last request has ended and
-//! must not be restarted for it; an engine whose step hangs answers HTTP as well as ever and must not get
-//! work, so readiness asks whether what is pending still moves.
+//! Alive and ready are different questions. A draining engine is alive until its last request has
+//! ended and must not be restarted for it; an engine whose step hangs answers HTTP as well as ever
+//! and must not get work, so readiness asks whether what is pending still moves.
 
 use crate::app::{App, method_not_allowed, unknown_path};
 use axum::Router;

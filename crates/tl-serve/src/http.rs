@@ -1,10 +1,11 @@
 //! One HTTP/1 listener: accept, serve, stop.
 //!
-//! Written over hyper's connection rather than a ready-made accept loop because the order of a shutdown
-//! matters here: the listener closes first, open connections go on answering (new requests on them get a
-//! 503) while the work in flight ends, and only then are connections told to close. It also makes sure that
-//! a peer that goes away is noticed while its request is still computing: a connection whose read side ends
-//! is closed, which drops the handler or the response body, and with them the work.
+//! Written over hyper's connection rather than a ready-made accept loop because the order of a
+//! shutdown matters here: the listener closes first, open connections go on answering (new requests
+//! on them get a 503) while the work in flight ends, and only then are connections told to close.
+//! It also makes sure that a peer that goes away is noticed while its request is still computing: a
+//! connection whose read side ends is closed, which drops the handler or the response body, and
+//! with them the work.
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -20,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 /// Pause after a failed accept (no file descriptor left), so that the loop does not spin.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// Longest wait for the head of a request, and thus the longest an idle connection stays open. Longer than
-/// clients keep idle connections in their pools, so that they close first and no request meets a closing one.
+/// Longest wait for the head of a request, and thus the longest an idle connection stays open.
+/// Longer than clients keep idle connections in their pools, so that they close first and no
+/// request meets a closing one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running listener. Dropping it cuts every connection.
@@ -51,7 +53,8 @@ impl HttpServer {
         self.accept.cancel();
     }
 
-    /// Closes the listener and every connection after the answer it is sending; cuts them after `grace`.
+    /// Closes the listener and every connection after the answer it is sending; cuts them after
+    /// `grace`.
     pub(crate) async fn close(mut self, grace: Duration) {
         self.accept.cancel();
         self.close.cancel();
@@ -68,7 +71,12 @@ impl Drop for HttpServer {
     }
 }
 
-async fn run(listener: TcpListener, app: Router, accept: CancellationToken, close: CancellationToken) {
+async fn run(
+    listener: TcpListener,
+    app: Router,
+    accept: CancellationToken,
+    close: CancellationToken,
+) {
     let mut connections = JoinSet::new();
     let mut listener = Some(listener);
     loop {

@@ -46,7 +46,10 @@ pub(crate) struct Language {
 
 impl Language {
     /// The prompt's token ids. Long texts are tokenized on a thread for blocking work.
-    pub(crate) async fn prompt(self: &Arc<Self>, input: TokenizeInput) -> Result<Vec<u32>, ApiError> {
+    pub(crate) async fn prompt(
+        self: &Arc<Self>,
+        input: TokenizeInput,
+    ) -> Result<Vec<u32>, ApiError> {
         let bytes = match &input {
             TokenizeInput::Text { text, .. } => text.len(),
             TokenizeInput::Messages(messages) => messages.iter().map(|m| m.content.len()).sum(),
@@ -64,14 +67,20 @@ impl Language {
 
     fn prompt_now(&self, input: &TokenizeInput) -> Result<Vec<u32>, ApiError> {
         let (ids, param) = match input {
-            TokenizeInput::Text { text, add_special } => (self.tokenizer.encode(text, *add_special), "prompt"),
+            TokenizeInput::Text { text, add_special } => {
+                (self.tokenizer.encode(text, *add_special), "prompt")
+            }
             TokenizeInput::Messages(messages) => {
                 let messages: Vec<ChatMessage> = messages
                     .iter()
-                    .map(|m| ChatMessage { role: m.role.as_str().to_owned(), content: m.content.clone() })
+                    .map(|m| ChatMessage {
+                        role: m.role.as_str().to_owned(),
+                        content: m.content.clone(),
+                    })
                     .collect();
                 let text = self.template.render(&messages, true).map_err(|error| {
-                    // A template refuses what its model was not trained on, such as two user turns in a row.
+                    // A template refuses what its model was not trained on, such as two user turns
+                    // in a row.
                     tracing::debug!(%error, "the chat template refused a conversation");
                     ApiError::bad_request(
                         format!("the model's chat template refused these messages: {error}"),

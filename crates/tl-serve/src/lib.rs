@@ -9,9 +9,9 @@
 //! | `answer` | whole answer or server-sent events |
 //! | `http`, `meter` | the connection and what it leaves in the metrics |
 //!
-//! Nothing here frees by remembering to: the generations of a request are owned by its handler, then by its
-//! response body, and hyper drops either when the client goes. Blocks handed over by a prefill engine are
-//! released by a guard made before the request is even read.
+//! Nothing here frees by remembering to: the generations of a request are owned by its handler,
+//! then by its response body, and hyper drops either when the client goes. Blocks handed over by a
+//! prefill engine are released by a guard made before the request is even read.
 
 #![forbid(unsafe_code)]
 
@@ -36,5 +36,7 @@ pub use app::Limits;
 pub use generate::SEED_HEADER;
 pub use lang::SharedModel;
 pub use selfcheck::{SelfCheckError, self_check};
-pub use server::{Addresses, RunningEngine, StartError, run_engine, start_engine, start_engine_with};
+pub use server::{
+    Addresses, RunningEngine, StartError, run_engine, start_engine, start_engine_with,
+};
 pub use settings::EngineSettings;

@@ -1,8 +1,8 @@
 //! What one request leaves in the metrics, as guards.
 //!
-//! A request ends in many ways: its last byte leaves, its handler answers an error, the client goes away and
-//! hyper drops the handler or the response body. The guards record on drop, so that each way counts once, and
-//! they are moved into whatever outlives the handler.
+//! A request ends in many ways: its last byte leaves, its handler answers an error, the client goes
+//! away and hyper drops the handler or the response body. The guards record on drop, so that each
+//! way counts once, and they are moved into whatever outlives the handler.
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
@@ -80,10 +80,21 @@ impl Drop for RequestMeter {
             Outcome::Open => Some(CLIENT_CLOSED),
             Outcome::Failed(code) => Some(*code),
             Outcome::Done(usage) => {
-                serving.usage(self.operation, &self.model, usage.prompt_tokens, usage.completion_tokens);
+                serving.usage(
+                    self.operation,
+                    &self.model,
+                    usage.prompt_tokens,
+                    usage.completion_tokens,
+                );
                 if let Some(first) = self.first {
                     let ttft = first - self.start;
-                    serving.output_tokens(self.operation, &self.model, ttft, took, usage.completion_tokens);
+                    serving.output_tokens(
+                        self.operation,
+                        &self.model,
+                        ttft,
+                        took,
+                        usage.completion_tokens,
+                    );
                 }
                 None
             }
@@ -111,7 +122,14 @@ impl HttpMeter {
         request_id: String,
     ) -> HttpMeter {
         let metrics = Arc::clone(metrics);
-        HttpMeter { metrics, method, route, request_id, start: Instant::now(), status: CLIENT_CLOSED_STATUS }
+        HttpMeter {
+            metrics,
+            method,
+            route,
+            request_id,
+            start: Instant::now(),
+            status: CLIENT_CLOSED_STATUS,
+        }
     }
 }
 

@@ -1,12 +1,14 @@
-//! Two engines find each other's blocks by hash and trust each other's checksums. An engine whose arithmetic
-//! differs would never fail: it would silently find nothing, or refuse everything. So each one proves itself
-//! against fixed values before it announces itself.
+//! Two engines find each other's blocks by hash and trust each other's checksums. An engine whose
+//! arithmetic differs would never fail: it would silently find nothing, or refuse everything. So
+//! each one proves itself against fixed values before it announces itself.
 
 use tl_kv::{CRC32C_RESIDUE, block_hash, crc32c, prompt_hashes};
 
 /// A value that this build computes differently from every other engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("self-check of {what}: computed {got:#x}, every engine must compute {want:#x}; this build is broken")]
+#[error(
+    "self-check of {what}: computed {got:#x}, every engine must compute {want:#x}; this build is broken"
+)]
 pub struct SelfCheckError {
     pub what: &'static str,
     pub got: u64,

@@ -1,8 +1,9 @@
 //! The choices of one request as one stream of pieces.
 //!
-//! Each choice is one generation of the engine and one [`Choice`] machine. Whoever consumes the stream
-//! decides the shape of the answer; whoever drops it cancels every generation that still runs, since the
-//! stream owns them. A stop string ends its choice here: the generation is dropped at that token.
+//! Each choice is one generation of the engine and one [`Choice`] machine. Whoever consumes the
+//! stream decides the shape of the answer; whoever drops it cancels every generation that still
+//! runs, since the stream owns them. A stop string ends its choice here: the generation is dropped
+//! at that token.
 
 use crate::choice::{Choice, Out, finish_reason};
 use crate::lang::Language;
@@ -16,7 +17,9 @@ use tl_engine::engine::{EngineError, Event, Generation};
 #[derive(Debug)]
 pub(crate) enum Piece {
     /// It has blocks and takes part in steps; so much of the prompt was cached.
-    Admitted { cached: u64 },
+    Admitted {
+        cached: u64,
+    },
     /// A token. The output may be empty while text is held back.
     Token(Out),
     End {

@@ -1,9 +1,10 @@
 //! One engine process, wired for its role.
 //!
-//! Every role has an API listener, a health listener and an `EngineControl` service; a decode engine has a
-//! `KvTransferService` beside them. The order of the start is the order of trust: arithmetic is proved first,
-//! then everything is bound, and only then does the heartbeat tell a gateway where. A shutdown goes the other
-//! way round: unready first, then no new work, then the work in flight, then the listeners.
+//! Every role has an API listener, a health listener and an `EngineControl` service; a decode
+//! engine has a `KvTransferService` beside them. The order of the start is the order of trust:
+//! arithmetic is proved first, then everything is bound, and only then does the heartbeat tell a
+//! gateway where. A shutdown goes the other way round: unready first, then no new work, then the
+//! work in flight, then the listeners.
 
 use crate::app::{self, App};
 use crate::backend::{EngineBackend, MeteredTransport};
@@ -25,7 +26,8 @@ use tl_engine::backend::{Backend, ModelBackend, StepError, pick_prefill_chunk};
 use tl_engine::engine::{Engine, EngineError};
 use tl_engine::heartbeat::{BeatState, Heartbeat, KeptRegistry, Load, WorkerIdentity};
 use tl_engine::kv_transfer::{
-    BlockTooLarge, GrpcServer, HandleCfg, KV_FORMAT, KvReceiver, PooledOptions, PooledTransport, check_block_size, serve_kv_with,
+    BlockTooLarge, GrpcServer, HandleCfg, KV_FORMAT, KvReceiver, PooledOptions, PooledTransport,
+    check_block_size, serve_kv_with,
 };
 use tl_kv::{KvCfg, SharedKv, lock};
 use tl_model::Threads;
@@ -63,7 +65,8 @@ pub struct Addresses {
     pub kv: Option<SocketAddr>,
 }
 
-/// A running engine. Dropping it stops everything at once; [`RunningEngine::shutdown`] drains first.
+/// A running engine. Dropping it stops everything at once; [`RunningEngine::shutdown`] drains
+/// first.
 #[derive(Debug)]
 pub struct RunningEngine {
     addresses: Addresses,
@@ -140,7 +143,8 @@ pub async fn start_engine_with(
     let pool = engine.pool();
     let kv_cfg = *lock(&pool).cfg();
     if role != EngineRole::Unified {
-        check_block_size(&kv_cfg).map_err(|source| StartError::BlockSize { role: role.as_str(), source })?;
+        check_block_size(&kv_cfg)
+            .map_err(|source| StartError::BlockSize { role: role.as_str(), source })?;
     }
 
     let http_listener = bind("the api", &http_listen)?;
@@ -178,7 +182,12 @@ pub async fn start_engine_with(
         ..PooledOptions::default()
     });
     let control = ControlService {
-        backend: Arc::new(EngineBackend { app: Arc::clone(&app), kv: kv_cfg, incarnation, fingerprint }),
+        backend: Arc::new(EngineBackend {
+            app: Arc::clone(&app),
+            kv: kv_cfg,
+            incarnation,
+            fingerprint,
+        }),
         transport: Arc::new(MeteredTransport::new(transport, metrics)),
         roles: vec![role.as_str().to_owned()],
     };
@@ -229,8 +238,9 @@ pub async fn start_engine_with(
         })
         .transpose()
         .map_err(service("the heartbeat"))?;
-    let drain_on_request =
-        heartbeat.as_ref().map(|h| tokio::spawn(drain_on_request(h.state().clone(), engine, drain_deadline)));
+    let drain_on_request = heartbeat
+        .as_ref()
+        .map(|h| tokio::spawn(drain_on_request(h.state().clone(), engine, drain_deadline)));
     tracing::info!(
         worker_id,
         role = role.as_str(),
@@ -274,8 +284,8 @@ impl RunningEngine {
         self.app.receiver.as_ref()
     }
 
-    /// Drains: unready at once, no new connections, 503 for new requests on open ones, work in flight until
-    /// the drain deadline, then everything closes.
+    /// Drains: unready at once, no new connections, 503 for new requests on open ones, work in
+    /// flight until the drain deadline, then everything closes.
     pub async fn shutdown(mut self) {
         self.app.closing.store(true, Ordering::Relaxed);
         self.http.stop_accepting();
@@ -307,7 +317,10 @@ impl RunningEngine {
 
 fn new_receiver(pool: &SharedKv, lease: Duration) -> Arc<KvReceiver> {
     let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-    Arc::new(KvReceiver::with_config(Arc::clone(pool), HandleCfg { lease_ms, ..HandleCfg::default() }))
+    Arc::new(KvReceiver::with_config(
+        Arc::clone(pool),
+        HandleCfg { lease_ms, ..HandleCfg::default() },
+    ))
 }
 
 /// The gateway has asked for a drain: the process stays, and takes no new work.
@@ -335,7 +348,11 @@ fn load_of(app: &Arc<App>, cfg: KvCfg) -> Arc<dyn Fn() -> Load + Send + Sync> {
 }
 
 fn bind(what: &'static str, addr: &str) -> Result<std::net::TcpListener, StartError> {
-    std::net::TcpListener::bind(addr).map_err(|source| StartError::Bind { what, addr: addr.to_owned(), source })
+    std::net::TcpListener::bind(addr).map_err(|source| StartError::Bind {
+        what,
+        addr: addr.to_owned(),
+        source,
+    })
 }
 
 fn tokio_listener(listener: std::net::TcpListener) -> Result<tokio::net::TcpListener, StartError> {
@@ -346,7 +363,11 @@ fn tokio_listener(listener: std::net::TcpListener) -> Result<tokio::net::TcpList
 }
 
 fn advertised(host: &str, port: u16) -> String {
-    if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 fn role_label(role: EngineRole) -> RoleLabel {

@@ -6,7 +6,8 @@ use tl_api::config::{EngineRole, PrefixCache, RuntimeConfig};
 use tl_engine::engine::EngineConfig;
 use tl_engine::kv_transfer::{ClusterToken, TokenError};
 
-/// Between two heartbeats. The gateway's count of missed beats is in these units, so it is no setting.
+/// Between two heartbeats. The gateway's count of missed beats is in these units, so it is no
+/// setting.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// Settings of one engine. Addresses are `host:port`; port 0 lets the system choose.
@@ -68,10 +69,12 @@ impl Default for EngineSettings {
 }
 
 impl EngineSettings {
-    /// The settings a checked configuration stands for. The only error is a token that could not be sent.
+    /// The settings a checked configuration stands for. The only error is a token that could not be
+    /// sent.
     pub fn of(config: &RuntimeConfig) -> Result<EngineSettings, TokenError> {
         let e = &config.engine;
-        let token = config.cluster.token.as_ref().map(|t| ClusterToken::new(t.expose())).transpose()?;
+        let token =
+            config.cluster.token.as_ref().map(|t| ClusterToken::new(t.expose())).transpose()?;
         let engine = EngineConfig {
             kv_blocks: e.kv_blocks,
             block_tokens: e.block_size,

@@ -23,8 +23,8 @@ struct Outcome {
     outcome: &'static str,
 }
 
-/// Values that live elsewhere (in the pool, the scheduler, the handle table) and are read at scrape time.
-/// Those that count are absolute since the start of the process.
+/// Values that live elsewhere (in the pool, the scheduler, the handle table) and are read at scrape
+/// time. Those that count are absolute since the start of the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EngineSample {
     pub kv_free: u64,
@@ -107,7 +107,11 @@ impl EngineMetrics {
             "Cached blocks given up to make room",
             self.kv_evictions.clone(),
         );
-        r.register("tl_engine_queue_depth", "Requests admitted and not running", self.queue_depth.clone());
+        r.register(
+            "tl_engine_queue_depth",
+            "Requests admitted and not running",
+            self.queue_depth.clone(),
+        );
         r.register(
             "tl_engine_active_sequences",
             "Sequences that own KV blocks and take part in steps",
@@ -213,9 +217,11 @@ impl EngineMetrics {
             self.kv_blocks.get_or_create(&State { state }).set(gauge(n));
         }
         self.handles.get_or_create(&State { state: "waiting" }).set(gauge(handles_waiting));
-        for (outcome, n) in
-            [("claimed", handles_claimed), ("released", handles_released), ("expired", handles_expired)]
-        {
+        for (outcome, n) in [
+            ("claimed", handles_claimed),
+            ("released", handles_released),
+            ("expired", handles_expired),
+        ] {
             raise(&self.handles_ended.get_or_create(&Outcome { outcome }), n);
         }
         self.queue_depth.set(gauge(queue_depth));
@@ -231,7 +237,10 @@ impl EngineMetrics {
         raise(&self.remote_prefill, remote_prefills);
         raise(&self.resume_recomputed, resume_recomputed_tokens);
         raise(&self.handles_expired, handles_expired);
-        raise(&self.transfer_bytes.get_or_create(&Direction { direction: "received" }), kv_bytes_received);
+        raise(
+            &self.transfer_bytes.get_or_create(&Direction { direction: "received" }),
+            kv_bytes_received,
+        );
         render(&self.registry)
     }
 }

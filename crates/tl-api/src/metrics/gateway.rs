@@ -74,21 +74,37 @@ impl GatewayMetrics {
         let decode_alone = Counter::default();
         let failovers = Counter::default();
         let inflight = Gauge::default();
-        r.register("tl_gateway_requests", "Requests answered, by route and status", requests.clone());
+        r.register(
+            "tl_gateway_requests",
+            "Requests answered, by route and status",
+            requests.clone(),
+        );
         r.register(
             "tl_gateway_ratelimit_rejections",
             "Requests refused by a key's limit",
             rejections.clone(),
         );
-        r.register("tl_gateway_cache_hits", "Requests answered from the response cache", cache_hits.clone());
-        r.register("tl_gateway_policy_denials", "Requests refused by a policy rule", denials.clone());
+        r.register(
+            "tl_gateway_cache_hits",
+            "Requests answered from the response cache",
+            cache_hits.clone(),
+        );
+        r.register(
+            "tl_gateway_policy_denials",
+            "Requests refused by a policy rule",
+            denials.clone(),
+        );
         r.register("tl_gateway_workers", "Live engines by role and state", workers.clone());
         r.register(
             "tl_gateway_decode_alone",
             "Requests a decode engine served whole, no prefill engine being there",
             decode_alone.clone(),
         );
-        r.register("tl_gateway_failovers", "Requests tried again on another engine", failovers.clone());
+        r.register(
+            "tl_gateway_failovers",
+            "Requests tried again on another engine",
+            failovers.clone(),
+        );
         r.register(
             "tl_gateway_inflight",
             "Requests between arrival and the last byte of their answer",
@@ -121,14 +137,19 @@ impl GatewayMetrics {
     }
 
     pub fn request(&self, route: &str, code: u16, tenant: &str) {
-        let labels =
-            RequestLabels { route: self.route.value(route), code, tenant: self.tenant.value(tenant) };
+        let labels = RequestLabels {
+            route: self.route.value(route),
+            code,
+            tenant: self.tenant.value(tenant),
+        };
         self.requests.get_or_create(&labels).inc();
     }
 
     /// `limit` is `rpm` or `tpm`.
     pub fn ratelimit_rejection(&self, limit: &'static str, tenant: &str) {
-        self.rejections.get_or_create(&LimitLabels { limit, tenant: self.tenant.value(tenant) }).inc();
+        self.rejections
+            .get_or_create(&LimitLabels { limit, tenant: self.tenant.value(tenant) })
+            .inc();
     }
 
     pub fn cache_hit(&self) {

@@ -1,6 +1,6 @@
 use super::{
-    CappedLabel, EngineMetrics, EngineSample, GatewayMetrics, LABEL_CAP, Operation, RoleLabel, ServingMetrics,
-    WorkerCounts, time_per_output_token,
+    CappedLabel, EngineMetrics, EngineSample, GatewayMetrics, LABEL_CAP, Operation, RoleLabel,
+    ServingMetrics, WorkerCounts, time_per_output_token,
 };
 use std::time::Duration;
 
@@ -132,7 +132,9 @@ fn histogram_bounds_are_the_contract() {
         let got: Vec<f64> = text
             .lines()
             .filter(|l| l.contains(filter))
-            .filter_map(|l| l.strip_prefix(&prefix)?.split_once(",le=\"")?.1.split('"').next()?.parse().ok())
+            .filter_map(|l| {
+                l.strip_prefix(&prefix)?.split_once(",le=\"")?.1.split('"').next()?.parse().ok()
+            })
             .collect();
         let mut expected: Vec<f64> = bounds.split(' ').map(|b| b.parse().unwrap()).collect();
         expected.push(f64::INFINITY);
@@ -153,7 +155,11 @@ fn histogram_bounds_are_the_contract() {
         "",
         ".01 .02 .04 .08 .16 .32 .64 1.28 2.56 5.12 10.24 20.48 40.96 81.92",
     );
-    check("http_server_request_duration_seconds", "", ".005 .01 .025 .05 .075 .1 .25 .5 .75 1 2.5 5 7.5 10");
+    check(
+        "http_server_request_duration_seconds",
+        "",
+        ".005 .01 .025 .05 .075 .1 .25 .5 .75 1 2.5 5 7.5 10",
+    );
     check(
         "gen_ai_client_token_usage",
         "\"input\"",

@@ -119,7 +119,10 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         "[ab]{1,4}".prop_map(String::into_bytes),
         "[aéß€🌍]{1,3}".prop_map(String::into_bytes),
-        proptest::collection::vec(prop_oneof![Just(0xe2_u8), Just(0x82), Just(0xac), Just(0xf0), Just(b'a')], 1..5),
+        proptest::collection::vec(
+            prop_oneof![Just(0xe2_u8), Just(0x82), Just(0xac), Just(0xf0), Just(b'a')],
+            1..5
+        ),
     ]
 }
 

@@ -20,7 +20,10 @@ async fn models_are_listed_and_found() {
 #[tokio::test]
 async fn tokenize_gives_the_ids_that_a_completion_uses() {
     let s = Server::unified().await;
-    let ids = s.post("/v1/tokenize", &json!({"model": "tiny", "text": "hello", "add_special": true})).await.ok();
+    let ids = s
+        .post("/v1/tokenize", &json!({"model": "tiny", "text": "hello", "add_special": true}))
+        .await
+        .ok();
     let ids = ids["ids"].as_array().unwrap().clone();
     assert!(!ids.is_empty());
     let extra = json!({"max_tokens": 4, "temperature": 0});
@@ -35,7 +38,8 @@ async fn tokenize_gives_the_ids_that_a_completion_uses() {
 #[tokio::test]
 async fn tokenize_renders_messages_as_a_chat_does() {
     let s = Server::unified().await;
-    let messages = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]);
+    let messages =
+        json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]);
     let ids = s.post("/v1/tokenize", &json!({"model": "tiny", "messages": messages})).await.ok();
     let request = json!({"model": "tiny", "messages": messages, "max_tokens": 1});
     let answer = s.post(CHAT, &request).await.ok();
@@ -46,7 +50,9 @@ async fn tokenize_renders_messages_as_a_chat_does() {
 async fn a_request_id_is_kept_or_made_and_always_returned() {
     let s = Server::unified().await;
     let long = "x".repeat(129);
-    for (given, kept) in [("abc-1", true), ("", false), ("with space", false), (long.as_str(), false)] {
+    for (given, kept) in
+        [("abc-1", true), ("", false), ("with space", false), (long.as_str(), false)]
+    {
         let answer = s.post_with(CHAT, "{}", &[("x-request-id", given)]).await;
         let id = &answer.headers["x-request-id"];
         assert_eq!(id == given, kept, "{given:?} became {id:?}");
@@ -65,7 +71,9 @@ async fn unknown_paths_and_methods_are_errors_of_the_contract() {
         assert_eq!(answer.status, 404, "{path}");
         answer.error();
     }
-    for (method, path) in [("GET", CHAT), ("DELETE", CHAT), ("POST", "/v1/models"), ("PUT", "/v1/tokenize")] {
+    for (method, path) in
+        [("GET", CHAT), ("DELETE", CHAT), ("POST", "/v1/models"), ("PUT", "/v1/tokenize")]
+    {
         let method: reqwest::Method = method.parse().unwrap();
         let response = s.client.request(method.clone(), s.url(path)).send().await.unwrap();
         let answer = crate::common::Answer::read(response).await;
@@ -106,7 +114,13 @@ async fn refusals_have_the_contracts_shape() {
         (CHAT, "[]".into(), 400, None, None),
         (CHAT, "\u{0}\u{1}".into(), 400, None, None),
         (CHAT, "[".repeat(100_000), 400, None, None),
-        (CHAT, json!({"messages": [{"role": "user", "content": "x"}]}).to_string(), 400, None, Some("model")),
+        (
+            CHAT,
+            json!({"messages": [{"role": "user", "content": "x"}]}).to_string(),
+            400,
+            None,
+            Some("model"),
+        ),
         (CHAT, json!({"model": "tiny"}).to_string(), 400, None, Some("messages")),
         (CHAT, chat(json!({"model": "nope"})), 404, Some("model_not_found"), Some("model")),
         (CHAT, chat(json!({"model": 7})), 400, None, Some("model")),
@@ -121,25 +135,60 @@ async fn refusals_have_the_contracts_shape() {
         (CHAT, chat(json!({"stop": ""})), 400, None, Some("stop")),
         (CHAT, chat(json!({"max_tokens": 0})), 400, None, Some("max_tokens")),
         (CHAT, chat(json!({"top_logprobs": 3})), 400, None, Some("top_logprobs")),
-        (CHAT, chat(json!({"logprobs": true, "top_logprobs": 21})), 400, None, Some("top_logprobs")),
+        (
+            CHAT,
+            chat(json!({"logprobs": true, "top_logprobs": 21})),
+            400,
+            None,
+            Some("top_logprobs"),
+        ),
         (CHAT, chat(json!({"tools": [{"type": "function"}]})), 422, unsupported, Some("tools")),
-        (CHAT, chat(json!({"response_format": {"type": "json_object"}})), 422, unsupported, Some("response_format")),
+        (
+            CHAT,
+            chat(json!({"response_format": {"type": "json_object"}})),
+            422,
+            unsupported,
+            Some("response_format"),
+        ),
         (CHAT, chat(json!({"logit_bias": {"1": 5}})), 422, unsupported, Some("logit_bias")),
         (COMPLETIONS, text(json!({"prompt": ""})), 400, None, Some("prompt")),
         (COMPLETIONS, text(json!({"prompt": ["a", "b"]})), 422, unsupported, Some("prompt")),
         (COMPLETIONS, text(json!({"echo": true})), 422, unsupported, Some("echo")),
         (COMPLETIONS, text(json!({"prompt": [1, 4_000_000_000_u32]})), 400, None, None),
-        (COMPLETIONS, text(json!({"prompt": "x".repeat(20_000)})), 400, Some("context_length_exceeded"), None),
-        ("/v1/embeddings", json!({"model": "tiny", "input": "x"}).to_string(), 422, unsupported, Some("input")),
+        (
+            COMPLETIONS,
+            text(json!({"prompt": "x".repeat(20_000)})),
+            400,
+            Some("context_length_exceeded"),
+            None,
+        ),
+        (
+            "/v1/embeddings",
+            json!({"model": "tiny", "input": "x"}).to_string(),
+            422,
+            unsupported,
+            Some("input"),
+        ),
         ("/v1/tokenize", json!({"model": "tiny"}).to_string(), 400, None, Some("text")),
-        ("/v1/tokenize", json!({"model": "no", "text": ""}).to_string(), 404, Some("model_not_found"), Some("model")),
+        (
+            "/v1/tokenize",
+            json!({"model": "no", "text": ""}).to_string(),
+            404,
+            Some("model_not_found"),
+            Some("model"),
+        ),
     ];
     for (path, request, status, code, param) in cases {
         let shown: String = request.chars().take(120).collect();
         let answer = s.post_with(path, request, &[]).await;
         assert_eq!(answer.status, status, "{path} {shown}: {}", answer.text);
         let (_, got_code, got_param, _) = answer.error();
-        assert_eq!((got_code.as_deref(), got_param.as_deref()), (code, param), "{path} {shown}: {}", answer.text);
+        assert_eq!(
+            (got_code.as_deref(), got_param.as_deref()),
+            (code, param),
+            "{path} {shown}: {}",
+            answer.text
+        );
     }
     assert_eq!(s.kv().used, 0);
 }

@@ -49,7 +49,8 @@ async fn streaming_equals_non_streaming() {
 async fn greedy_answers_repeat_and_ignore_the_seed() {
     let s = Server::unified().await;
     let run = async |seed: u64| {
-        let request = body(CHAT, "hello", json!({"max_tokens": 20, "temperature": 0, "seed": seed}));
+        let request =
+            body(CHAT, "hello", json!({"max_tokens": 20, "temperature": 0, "seed": seed}));
         whole_choices(&s.post(CHAT, &request).await.ok())
     };
     assert_eq!(run(1).await, run(2).await);
@@ -101,7 +102,11 @@ async fn choice_0_is_the_only_choice_and_the_others_differ() {
 #[tokio::test]
 async fn usage_counts_every_choice_and_the_prompt_once() {
     let s = Server::unified().await;
-    let request = body(COMPLETIONS, "some words here", json!({"max_tokens": 7, "n": 2, "seed": 1, "temperature": 0}));
+    let request = body(
+        COMPLETIONS,
+        "some words here",
+        json!({"max_tokens": 7, "n": 2, "seed": 1, "temperature": 0}),
+    );
     let answer = s.post(COMPLETIONS, &request).await.ok();
     let usage = &answer["usage"];
     let prompt = usage["prompt_tokens"].as_u64().unwrap();
@@ -150,12 +155,16 @@ async fn logprobs_of_a_chat() {
     let (choices, answer) = both(&s, CHAT, "hello", extra).await;
     let choice = &choices[0];
     if choice.finish == "length" {
-        assert_eq!(choice.logprobs.len(), answer["usage"]["completion_tokens"].as_u64().unwrap() as usize);
+        assert_eq!(
+            choice.logprobs.len(),
+            answer["usage"]["completion_tokens"].as_u64().unwrap() as usize
+        );
     }
     let mut bytes = Vec::new();
     for entry in &choice.logprobs {
         assert!(entry["logprob"].as_f64().unwrap() <= 0.0);
-        let own: Vec<u8> = entry["bytes"].as_array().unwrap().iter().map(|b| b.as_u64().unwrap() as u8).collect();
+        let own: Vec<u8> =
+            entry["bytes"].as_array().unwrap().iter().map(|b| b.as_u64().unwrap() as u8).collect();
         assert_eq!(entry["token"], String::from_utf8_lossy(&own).as_ref());
         bytes.extend(own);
         let top = entry["top_logprobs"].as_array().unwrap();
@@ -169,16 +178,21 @@ async fn logprobs_of_a_chat() {
 #[tokio::test]
 async fn logprobs_of_a_text_completion() {
     let s = Server::unified().await;
-    let (choices, answer) = both(&s, COMPLETIONS, "hello", json!({"max_tokens": 12, "seed": 4, "logprobs": 2})).await;
+    let (choices, answer) =
+        both(&s, COMPLETIONS, "hello", json!({"max_tokens": 12, "seed": 4, "logprobs": 2})).await;
     let logprobs = &answer["choices"][0]["logprobs"];
     let n = choices[0].logprobs.len();
     for key in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
         assert_eq!(logprobs[key].as_array().unwrap().len(), n, "{key}");
     }
     assert_eq!(logprobs["text_offset"][0], 0);
-    let none = s.post(COMPLETIONS, &body(COMPLETIONS, "hello", json!({"max_tokens": 2}))).await.ok();
+    let none =
+        s.post(COMPLETIONS, &body(COMPLETIONS, "hello", json!({"max_tokens": 2}))).await.ok();
     assert_eq!(none["choices"][0]["logprobs"], Value::Null);
-    let zero = s.post(COMPLETIONS, &body(COMPLETIONS, "hello", json!({"max_tokens": 2, "logprobs": 0}))).await.ok();
+    let zero = s
+        .post(COMPLETIONS, &body(COMPLETIONS, "hello", json!({"max_tokens": 2, "logprobs": 0})))
+        .await
+        .ok();
     assert_eq!(zero["choices"][0]["logprobs"]["top_logprobs"][0], json!({}));
 }
 
@@ -186,7 +200,10 @@ async fn logprobs_of_a_text_completion() {
 async fn any_max_tokens_is_clipped_to_the_context() {
     let s = Server::unified().await;
     for max in [1, 1_000_000, u64::from(u32::MAX)] {
-        let answer = s.post(COMPLETIONS, &body(COMPLETIONS, "x", json!({"max_tokens": max, "seed": 1}))).await.ok();
+        let answer = s
+            .post(COMPLETIONS, &body(COMPLETIONS, "x", json!({"max_tokens": max, "seed": 1})))
+            .await
+            .ok();
         let usage = &answer["usage"];
         assert!(usage["total_tokens"].as_u64().unwrap() <= 1024, "{usage}");
         if max == 1 && answer["choices"][0]["finish_reason"] == "length" {
@@ -208,7 +225,9 @@ async fn a_text_completion_has_16_tokens_unless_told() {
 #[tokio::test]
 async fn many_streams_at_once_equal_one_at_a_time() {
     let s = Server::unified().await;
-    let request = |i: u64| body(CHAT, &format!("question {i}"), json!({"max_tokens": 16, "seed": i, "stream": true}));
+    let request = |i: u64| {
+        body(CHAT, &format!("question {i}"), json!({"max_tokens": 16, "seed": i, "stream": true}))
+    };
     let mut alone = Vec::new();
     for i in 0..16 {
         alone.push(stream_choices(&s.post(CHAT, &request(i)).await.events(), true).0);

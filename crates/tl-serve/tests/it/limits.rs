@@ -1,8 +1,10 @@
-//! Too much work, clients that leave, and the end of an engine. The model stands behind a gate here, so that
-//! a test decides how far it gets.
+//! Too much work, clients that leave, and the end of an engine. The model stands behind a gate
+//! here, so that a test decides how far it gets.
 
 use crate::common::slow::Gate;
-use crate::common::{Answer, CHAT, COMPLETIONS, Server, body, check_error, eventually, settings, within};
+use crate::common::{
+    Answer, CHAT, COMPLETIONS, Server, body, check_error, eventually, settings, within,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,12 +64,14 @@ async fn long_request(s: &Server, gate: &Gate, path: &str, extra: Value) -> Valu
 async fn departures(s: &Server) -> f64 {
     let text = s.health("/metrics").await.text;
     let counts = text.lines().filter(|l| {
-        l.starts_with("gen_ai_server_request_duration_seconds_count") && l.contains("\"client_closed_request\"")
+        l.starts_with("gen_ai_server_request_duration_seconds_count")
+            && l.contains("\"client_closed_request\"")
     });
     counts.map(|l| l.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
-/// After the client has left: blocks, queue and batch are empty, and it was the departure that did it.
+/// After the client has left: blocks, queue and batch are empty, and it was the departure that did
+/// it.
 async fn freed(s: &Server) {
     within(NOTICED, "the blocks are back", || s.kv().used == 0).await;
     within(NOTICED, "nothing waits or runs", || {
@@ -206,7 +210,8 @@ async fn a_failed_step_is_a_500_or_an_error_event_and_keeps_its_text() {
 #[tokio::test]
 async fn an_idle_stream_is_pinged() {
     let (s, gate) = gated(|c| c.limits.ping = Duration::from_millis(20)).await;
-    let mut socket = send(&s, CHAT, &body(CHAT, "hello", json!({"max_tokens": 2, "stream": true}))).await;
+    let mut socket =
+        send(&s, CHAT, &body(CHAT, "hello", json!({"max_tokens": 2, "stream": true}))).await;
     gate.permit(1);
     let mut seen = String::new();
     let mut buffer = [0; 4096];
@@ -258,7 +263,8 @@ async fn a_drain_lets_work_end_and_takes_no_more() {
     let shutdown = tokio::spawn(s.running.shutdown());
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
-        let answer = Answer::read(client.get(format!("{health}/readyz")).send().await.unwrap()).await;
+        let answer =
+            Answer::read(client.get(format!("{health}/readyz")).send().await.unwrap()).await;
         if answer.status == 503 {
             assert_eq!(answer.text, "draining\n");
             break;
@@ -267,7 +273,8 @@ async fn a_drain_lets_work_end_and_takes_no_more() {
     }
     assert_eq!(client.get(format!("{health}/healthz")).send().await.unwrap().status(), 200);
     let body = request.to_string();
-    let again = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let again =
+        format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     open.write_all(again.as_bytes()).await.unwrap();
     let n = open.read(&mut buffer).await.unwrap();
     let refused = std::str::from_utf8(&buffer[..n]).unwrap();
@@ -287,7 +294,8 @@ async fn work_that_outlasts_the_drain_is_cut_with_an_error_event() {
     let request = long_request(&s, &gate, CHAT, json!({"stream": true})).await;
     let response = s.client.post(s.url(CHAT)).body(request.to_string()).send().await.unwrap();
     let shutdown = tokio::spawn(s.running.shutdown());
-    let answer = tokio::time::timeout(Duration::from_secs(5), Answer::read(response)).await.unwrap();
+    let answer =
+        tokio::time::timeout(Duration::from_secs(5), Answer::read(response)).await.unwrap();
     let (events, done) = answer.events_so_far();
     assert!(!done);
     check_error(503, events.last().unwrap());
@@ -303,7 +311,12 @@ async fn the_metrics_name_what_happened() {
     let value = async |series: &str| {
         let text = s.health("/metrics").await.text;
         let line = text.lines().find(|l| l.starts_with(series)).map(str::to_owned);
-        line.unwrap_or_else(|| panic!("no {series} in\n{text}")).rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+        line.unwrap_or_else(|| panic!("no {series} in\n{text}"))
+            .rsplit(' ')
+            .next()
+            .unwrap()
+            .parse::<f64>()
+            .unwrap()
     };
     let who = "gen_ai_operation_name=\"chat\",gen_ai_request_model=\"tiny\"";
     let route = |route: &str, status: u16| {
@@ -314,7 +327,12 @@ async fn the_metrics_name_what_happened() {
     };
     for (series, expected) in [
         (format!("gen_ai_server_request_duration_seconds_count{{{who},error_type=\"\"}}"), 1.0),
-        (format!("gen_ai_server_time_to_first_token_seconds_count{{{who},tl_engine_role=\"unified\"}}"), 1.0),
+        (
+            format!(
+                "gen_ai_server_time_to_first_token_seconds_count{{{who},tl_engine_role=\"unified\"}}"
+            ),
+            1.0,
+        ),
         (format!("gen_ai_client_token_usage_count{{{who},gen_ai_token_type=\"input\"}}"), 1.0),
         (route(CHAT, 200), 1.0),
         (route(CHAT, 404), 1.0),

@@ -1,5 +1,5 @@
-//! Request bodies with deterministic damage: whatever comes, the answer is a 2xx or a 4xx of the contract's
-//! shape, the engine lives, and every block comes back.
+//! Request bodies with deterministic damage: whatever comes, the answer is a 2xx or a 4xx of the
+//! contract's shape, the engine lives, and every block comes back.
 
 use crate::common::{CHAT, COMPLETIONS, Server};
 use serde_json::{Map, Value, json};
@@ -98,7 +98,12 @@ fn seeds() -> [(&'static str, Value); 3] {
                 "tool_choice": "none", "response_format": {"type": "text"}
             })),
         ),
-        (COMPLETIONS, with(json!({"prompt": "hello", "logprobs": 1, "echo": false, "best_of": 1, "suffix": ""}))),
+        (
+            COMPLETIONS,
+            with(
+                json!({"prompt": "hello", "logprobs": 1, "echo": false, "best_of": 1, "suffix": ""}),
+            ),
+        ),
         ("/v1/tokenize", json!({"model": "tiny", "text": "hi", "add_special": true})),
     ]
 }

@@ -1,11 +1,15 @@
-//! Prefill on one engine, decode on another, as a gateway drives them: real gRPC, real HTTP, real pools.
-//! The measure is what one engine alone answers.
+//! Prefill on one engine, decode on another, as a gateway drives them: real gRPC, real HTTP, real
+//! pools. The measure is what one engine alone answers.
 
-use crate::common::{Answer, CHAT, COMPLETIONS, Server, eventually, settings, stream_choices, whole_choices};
+use crate::common::{
+    Answer, CHAT, COMPLETIONS, Server, eventually, settings, stream_choices, whole_choices,
+};
 use serde_json::{Value, json};
 use tl_api::config::EngineRole;
 use tl_proto::engine::v1::engine_control_client::EngineControlClient;
-use tl_proto::engine::v1::{CancelRequest, InfoRequest, PrefillRequest, PrefillResponse, SamplingParams};
+use tl_proto::engine::v1::{
+    CancelRequest, InfoRequest, PrefillRequest, PrefillResponse, SamplingParams,
+};
 
 /// A prefill and a decode engine.
 struct Pair {
@@ -53,7 +57,11 @@ impl Pair {
             .post_with(
                 path_of(body),
                 body.to_string(),
-                &[("x-tl-kv-handle", &id), ("x-tl-first-token", &token), ("x-tl-rng-draws", &draws)],
+                &[
+                    ("x-tl-kv-handle", &id),
+                    ("x-tl-first-token", &token),
+                    ("x-tl-rng-draws", &draws),
+                ],
             )
             .await
     }
@@ -71,7 +79,8 @@ impl Pair {
 
     async fn metric(&self, series: &str) -> f64 {
         let text = self.d.health("/metrics").await.text;
-        let line = text.lines().find(|l| l.starts_with(series)).unwrap_or_else(|| panic!("no {series}"));
+        let line =
+            text.lines().find(|l| l.starts_with(series)).unwrap_or_else(|| panic!("no {series}"));
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }
 }
@@ -107,9 +116,15 @@ fn prompt(len: u32, salt: u32) -> Vec<u32> {
 async fn both_ways_give_one_answer() {
     let pair = Pair::new().await;
     let one = Server::unified().await;
-    for (len, temperature, seed) in
-        [(1, 0.0, 0), (3, 0.9, 11), (4, 0.0, 0), (8, 1.3, 1 << 40), (9, 0.7, 5), (33, 0.9, 77), (130, 1.0, 3)]
-    {
+    for (len, temperature, seed) in [
+        (1, 0.0, 0),
+        (3, 0.9, 11),
+        (4, 0.0, 0),
+        (8, 1.3, 1 << 40),
+        (9, 0.7, 5),
+        (33, 0.9, 77),
+        (130, 1.0, 3),
+    ] {
         let ids = prompt(len, seed as u32);
         let request = body(&ids, temperature, seed, 24);
         let alone = one.post(COMPLETIONS, &request).await;
@@ -125,7 +140,10 @@ async fn both_ways_give_one_answer() {
         assert_eq!(first.first_text.clone() + &resumed[0].text, alone[0].text, "{len} tokens");
         assert_eq!(resumed[0].finish, alone[0].finish);
         let (usage, alone_usage) = (usage.unwrap(), alone_usage.unwrap());
-        assert_eq!(usage["completion_tokens"], alone_usage["completion_tokens"], "the first token counts");
+        assert_eq!(
+            usage["completion_tokens"], alone_usage["completion_tokens"],
+            "the first token counts"
+        );
         assert_eq!(usage["prompt_tokens"], alone_usage["prompt_tokens"]);
         assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 0, "handed over is not cached");
     }
@@ -173,7 +191,10 @@ async fn stop_strings_and_logprobs_go_on_where_the_first_token_left_them() {
             let skip = alone[0].logprobs.len() - resumed[0].logprobs.len();
             assert!(skip <= 1, "{skip} entries are missing");
             let values = |entries: &[Value]| {
-                entries.iter().map(|e| (e["tokens"].clone(), e["token_logprobs"].clone())).collect::<Vec<_>>()
+                entries
+                    .iter()
+                    .map(|e| (e["tokens"].clone(), e["token_logprobs"].clone()))
+                    .collect::<Vec<_>>()
             };
             assert_eq!(values(&resumed[0].logprobs), values(&alone[0].logprobs[skip..]));
             compared += 1;
@@ -196,7 +217,8 @@ async fn without_the_first_token_d_samples_it_again() {
             continue;
         }
         let id = first.handle.unwrap().handle_id;
-        let resumed = pair.d.post_with(COMPLETIONS, request.to_string(), &[("x-tl-kv-handle", &id)]).await;
+        let resumed =
+            pair.d.post_with(COMPLETIONS, request.to_string(), &[("x-tl-kv-handle", &id)]).await;
         assert_eq!(stream_choices(&resumed.events(), false).0, alone);
     }
     pair.baseline().await;
@@ -228,7 +250,11 @@ async fn a_refused_resume_gives_the_blocks_back() {
         ("a shorter prompt", change("tl_prompt_ids", json!(prompt(8, 2))), 409),
         ("another first block", change("tl_prompt_ids", json!(other_block)), 409),
         ("too long for the context", change("tl_prompt_ids", json!(prompt(2000, 2))), 400),
-        ("no vocabulary has it", change("tl_prompt_ids", json!([1, 2, 3, 4, 5, 6, 7, 8, 4_000_000])), 400),
+        (
+            "no vocabulary has it",
+            change("tl_prompt_ids", json!([1, 2, 3, 4, 5, 6, 7, 8, 4_000_000])),
+            400,
+        ),
     ];
     for (i, (what, request, status)) in cases.into_iter().enumerate() {
         let first = pair.prefill(&format!("bad-{i}"), &ids, sampling(0.0, 1, 8)).await;
@@ -236,10 +262,14 @@ async fn a_refused_resume_gives_the_blocks_back() {
         assert_eq!(pair.pending(), 1);
         let id = first.handle.as_ref().unwrap().handle_id.clone();
         let token = first.first_token.to_string();
-        let headers =
-            [("x-tl-kv-handle", id.as_str()), ("x-tl-first-token", token.as_str()), ("x-tl-rng-draws", "0")];
+        let headers = [
+            ("x-tl-kv-handle", id.as_str()),
+            ("x-tl-first-token", token.as_str()),
+            ("x-tl-rng-draws", "0"),
+        ];
         let answer = pair.d.post_with(COMPLETIONS, request, &headers).await;
-        // a 409 where a length or a block is wrong; a prompt that is too long is the client's fault first
+        // a 409 where a length or a block is wrong; a prompt that is too long is the client's fault
+        // first
         assert!(
             answer.status == status || (answer.status == 409 && status == 400),
             "{what}: {} {}",
@@ -249,11 +279,15 @@ async fn a_refused_resume_gives_the_blocks_back() {
         answer.error();
         assert_eq!((pair.pending(), pair.d.kv().used), (0, 0), "{what}");
     }
-    for (name, value) in [("x-tl-rng-draws", "many"), ("x-tl-priority", "1000"), ("x-tl-first-token", "-1")] {
+    for (name, value) in
+        [("x-tl-rng-draws", "many"), ("x-tl-priority", "1000"), ("x-tl-first-token", "-1")]
+    {
         let first = pair.prefill(&format!("header-{name}"), &ids, sampling(0.0, 1, 8)).await;
         let id = first.handle.as_ref().unwrap().handle_id.clone();
-        let answer =
-            pair.d.post_with(COMPLETIONS, good.to_string(), &[("x-tl-kv-handle", &id), (name, value)]).await;
+        let answer = pair
+            .d
+            .post_with(COMPLETIONS, good.to_string(), &[("x-tl-kv-handle", &id), (name, value)])
+            .await;
         assert_eq!(answer.status, 400, "{name}");
         answer.error();
         assert_eq!((pair.pending(), pair.d.kv().used), (0, 0), "{name}");
@@ -309,7 +343,9 @@ async fn every_role_serves_an_ordinary_request_whole() {
 async fn only_a_prefill_engine_prefills() {
     let pair = Pair::new().await;
     let ids = prompt(5, 1);
-    for (id, params) in [("bad-temperature", sampling(-1.0, 1, 8)), ("no-tokens", sampling(0.0, 1, 0))] {
+    for (id, params) in
+        [("bad-temperature", sampling(-1.0, 1, 8)), ("no-tokens", sampling(0.0, 1, 0))]
+    {
         let status = pair.try_prefill(id, &ids, params).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::InvalidArgument, "{id}");
     }
@@ -328,7 +364,12 @@ async fn only_a_prefill_engine_prefills() {
     assert_eq!(info.roles, ["decode"]);
     assert_ne!((info.incarnation, info.model_fingerprint), (0, 0));
     assert_eq!((info.layers, info.kv_heads, info.head_dim), (3, 2, 16));
-    let found = d.cancel(CancelRequest { request_id: "never-was".into() }).await.unwrap().into_inner().found;
+    let found = d
+        .cancel(CancelRequest { request_id: "never-was".into() })
+        .await
+        .unwrap()
+        .into_inner()
+        .found;
     assert!(!found);
     pair.baseline().await;
 }
@@ -337,6 +378,10 @@ async fn only_a_prefill_engine_prefills() {
 async fn a_first_token_that_ends_the_request_makes_no_handle() {
     let pair = Pair::new().await;
     let first = pair.prefill("one", &prompt(9, 3), sampling(0.0, 1, 1)).await;
-    assert!(["length", "stop"].contains(&first.finish_reason.as_str()), "{:?}", first.finish_reason);
+    assert!(
+        ["length", "stop"].contains(&first.finish_reason.as_str()),
+        "{:?}",
+        first.finish_reason
+    );
     pair.baseline().await;
 }

@@ -24,7 +24,12 @@ pub fn settings(role: EngineRole) -> EngineSettings {
     EngineSettings {
         role,
         model_id: Some("tiny".to_owned()),
-        engine: EngineConfig { kv_blocks: 256, block_tokens: 4, max_batch_tokens: 64, ..EngineConfig::default() },
+        engine: EngineConfig {
+            kv_blocks: 256,
+            block_tokens: 4,
+            max_batch_tokens: 64,
+            ..EngineConfig::default()
+        },
         threads: 1,
         ..EngineSettings::default()
     }
@@ -152,7 +157,12 @@ impl Answer {
     /// Checks the shape of an error and returns its `(type, code, param, message)`.
     #[track_caller]
     pub fn error(&self) -> (String, Option<String>, Option<String>, String) {
-        assert_eq!(self.headers.get("content-type").map(String::as_str), Some("application/json"), "{}", self.text);
+        assert_eq!(
+            self.headers.get("content-type").map(String::as_str),
+            Some("application/json"),
+            "{}",
+            self.text
+        );
         check_error(self.status, &self.json())
     }
 }
@@ -201,7 +211,11 @@ pub fn eventually(what: &'static str, condition: impl Fn() -> bool) -> impl Futu
 }
 
 #[track_caller]
-pub fn within(limit: Duration, what: &'static str, condition: impl Fn() -> bool) -> impl Future<Output = ()> {
+pub fn within(
+    limit: Duration,
+    what: &'static str,
+    condition: impl Fn() -> bool,
+) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
     async move {
         let start = Instant::now();
@@ -252,7 +266,8 @@ pub fn whole_choices(answer: &Value) -> Vec<Choice> {
     choices.into_iter().map(|(_, c)| c).collect()
 }
 
-/// Puts a stream's choices together, checking its form on the way. Returns the usage if there was one.
+/// Puts a stream's choices together, checking its form on the way. Returns the usage if there was
+/// one.
 #[track_caller]
 pub fn stream_choices(events: &[Value], chat: bool) -> (Vec<Choice>, Option<Value>) {
     let mut choices: BTreeMap<u64, Choice> = BTreeMap::new();
@@ -273,7 +288,11 @@ pub fn stream_choices(events: &[Value], chat: bool) -> (Vec<Choice>, Option<Valu
             let choice = choices.entry(index).or_default();
             assert!(choice.finish.is_empty(), "a chunk after the finish");
             let text = if chat {
-                assert_eq!(part["delta"].get("role").is_some(), !known, "the role opens a choice: {part}");
+                assert_eq!(
+                    part["delta"].get("role").is_some(),
+                    !known,
+                    "the role opens a choice: {part}"
+                );
                 part["delta"].get("content")
             } else {
                 part.get("text")

@@ -71,7 +71,11 @@ impl Gate {
         let end = Instant::now() + pace;
         while pace > Duration::ZERO && !self.changed.wait_until(&mut permits, end).timed_out() {}
         self.steps.fetch_add(1, Ordering::Relaxed);
-        if permits.failing { Err(StepError("the test said so, with a secret".into())) } else { Ok(()) }
+        if permits.failing {
+            Err(StepError("the test said so, with a secret".into()))
+        } else {
+            Ok(())
+        }
     }
 }
 
