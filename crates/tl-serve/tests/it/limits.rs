@@ -133,6 +133,33 @@ async fn a_client_that_leaves_while_it_waits_leaves_the_queue() {
 }
 
 #[tokio::test]
+async fn a_crowd_that_leaves_leaves_nothing() {
+    let (s, gate) = gated(|_| {}).await;
+    let request = long_request(&s, &gate, CHAT, json!({"stream": true})).await;
+    for round in 0..4_usize {
+        let mut crowd = Vec::new();
+        for i in 0..60 {
+            let mut socket = send(&s, CHAT, &request).await;
+            // some leave at once, some when they have seen something
+            if (i + round) % 3 == 0 {
+                let mut first = [0; 16];
+                assert!(socket.read(&mut first).await.unwrap() > 0);
+            }
+            crowd.push(socket);
+        }
+        drop(crowd);
+        s.idle().await;
+        eventually("nothing waits or runs", || {
+            let stats = s.running.engine().stats();
+            stats.queued + stats.running == 0
+        })
+        .await;
+    }
+    gate.open();
+    assert_eq!(s.post(CHAT, &body(CHAT, "hello", json!({"max_tokens": 2}))).await.status, 200);
+}
+
+#[tokio::test]
 async fn a_full_queue_is_a_429_at_once() {
     let (s, gate) = gated(|c| {
         c.engine.max_seqs = 1;

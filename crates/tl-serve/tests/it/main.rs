@@ -2,6 +2,7 @@
 
 mod api;
 mod common;
+mod fleet;
 mod generate;
 mod limits;
 mod mutate;
