@@ -20,7 +20,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::body::{Begun, Streamed, Whole, WholeBody, begin, events, whole};
-use super::drive::{Driver, Job, RouteInfo};
+use super::drive::Driver;
+use super::handover::{Job, RouteInfo};
 use super::meter::Meter;
 use super::names::Served;
 use super::peers::TokenizeFailure;

@@ -16,7 +16,7 @@ use tl_api::openai::{Choice, ChunkPart, Delta, FinishReason, Head, Kind, TokenLo
 use tl_api::sse;
 use tokio::sync::mpsc;
 
-use super::drive::{Out, RouteInfo};
+use super::handover::{Out, RouteInfo};
 use super::meter::Meter;
 use super::shared::Load;
 

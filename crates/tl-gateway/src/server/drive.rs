@@ -7,95 +7,38 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use tl_api::config::Target;
-use tl_api::error::ApiError;
-use tl_api::handoff::{
-    Context, DecodeCall, FirstOutput, FirstToken, HandoffRecord, Resume, plain_call,
-};
+use tl_api::handoff::{DecodeCall, HandoffRecord, plain_call};
 use tl_api::headers::random_hex;
-use tl_api::openai::{
-    ChunkPart, FinishReason, Generate, TokenLogprob, TopLogprob, Usage, choice_seed,
-};
-use tl_proto::engine::v1::{PrefillRequest, PrefillResponse, SamplingParams};
+use tl_api::openai::{ChunkPart, Usage};
+use tl_proto::engine::v1::PrefillResponse;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::handover::{Job, Out, RouteInfo, combined_usage, ends_without_token, first_part};
 use super::shared::{Ask, Engaged, Load, Routed, Shared};
-use super::story::Story;
 use super::stream::{DecodeStream, Item};
 use crate::attempt::{Action, Attempt, DecodeFailure, End, Fact, First, PrefillFailure};
 use crate::registry::Slot;
-use crate::route::{Blocked, Demand, Pick, Skipped};
+use crate::route::{Blocked, Pick, Skipped};
 
 /// How long a prefill that was cancelled may take to say so.
 const LEAVE_GRACE: Duration = Duration::from_secs(5);
 
-/// What all choices of one request share.
-#[derive(Debug)]
-pub(crate) struct Job {
-    /// As served, one choice, streamed with usage, without seed; see [`Job::request_of`].
-    pub(crate) request: Generate,
-    pub(crate) context: Context,
-    /// Of choice 0.
-    pub(crate) seed: u64,
-    pub(crate) prompt_ids: Vec<u32>,
-    pub(crate) key: Vec<u8>,
-    pub(crate) demand: Demand,
-    pub(crate) targets: Vec<Target>,
-    /// When waiting for room ends.
-    pub(crate) admit_by: Instant,
-    /// What is handed over leaves at once.
-    pub(crate) streamed: bool,
-    pub(crate) story: Arc<Story>,
-}
-
-impl Job {
-    fn request_of(&self, index: u32, with_ids: bool) -> Generate {
-        Generate {
-            seed: Some(choice_seed(self.seed, index)),
-            tl_prompt_ids: with_ids.then(|| self.prompt_ids.clone()),
-            ..self.request.clone()
-        }
-    }
-}
-
-/// What a driver reports, with the choice's index.
-#[derive(Debug)]
-pub(crate) enum Out {
-    /// Who serves it, before its first part and again when that changes.
-    Routed(RouteInfo),
-    /// More of the answer.
-    Part(ChunkPart),
-    /// Forget the parts so far.
-    Restart,
-    /// The answer is whole. The load ends when the last byte has left.
-    Done { usage: Usage, load: Option<Load> },
-    Failed(ApiError),
-}
-
-/// Who served a choice, for `?debug=route`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct RouteInfo {
-    pub(crate) prefill: Option<String>,
-    pub(crate) decode: String,
-    pub(crate) reason: String,
-    pub(crate) blocks_sent: u32,
-    pub(crate) blocks_deduped: u32,
-    pub(crate) payload_bytes: u64,
-    pub(crate) attempt: u32,
-}
-
 struct Current {
+    /// What the blocks on the decode engine are named; empty when nothing was handed over.
+    handle: String,
     /// Until the prefill has answered.
     prefill: Option<Engaged>,
     decode: Pick,
     load: Option<Load>,
     prefill_pick: Option<Pick>,
     record: Option<HandoffRecord>,
+    /// The first token is an end of text, which is not part of the answer.
+    empty: bool,
 }
 
 type Prefilling =
@@ -298,14 +241,16 @@ impl Driver {
                 let fact = Fact::RoutedPair {
                     prefill: prefill.pick.slot,
                     decode: decode.pick.slot,
-                    handle,
+                    handle: handle.clone(),
                 };
                 self.current = Some(Current {
+                    handle,
                     prefill_pick: Some(prefill.pick.clone()),
                     prefill: Some(prefill),
                     decode: decode.pick,
                     load: Some(decode.load),
                     record: None,
+                    empty: false,
                 });
                 fact
             }
@@ -322,11 +267,13 @@ impl Driver {
                 }
                 let fact = Fact::RoutedAlone { engine: engine.pick.slot };
                 self.current = Some(Current {
+                    handle: String::new(),
                     prefill: None,
                     prefill_pick: None,
                     decode: engine.pick,
                     load: Some(engine.load),
                     record: None,
+                    empty: false,
                 });
                 fact
             }
@@ -344,32 +291,8 @@ impl Driver {
         let Some(current) = &self.current else { return };
         let Some(prefill) = &current.prefill_pick else { return };
         let timeout = Duration::from_millis(self.shared.config.prefill_timeout_ms);
-        let room = prefill
-            .max_context
-            .map(|max| u64::from(max).saturating_sub(self.job.demand.prompt_tokens));
-        let max_tokens = self.job.request.max_tokens.or(room).unwrap_or(u64::MAX);
-        let sampling = &self.job.request.sampling;
-        let message = PrefillRequest {
-            request_id: handle,
-            model: self.job.request.model.clone(),
-            prompt_ids: self.job.prompt_ids.clone(),
-            sampling: Some(SamplingParams {
-                temperature: sampling.temperature as f32,
-                top_p: sampling.top_p as f32,
-                top_k: i32::try_from(sampling.top_k).unwrap_or(i32::MAX),
-                min_p: sampling.min_p as f32,
-                repetition_penalty: sampling.repetition_penalty as f32,
-                presence_penalty: sampling.presence_penalty as f32,
-                frequency_penalty: sampling.frequency_penalty as f32,
-                seed: choice_seed(self.job.seed, self.index),
-                max_new_tokens: i32::try_from(max_tokens.max(1)).unwrap_or(i32::MAX),
-                stop: self.job.request.stop.clone(),
-                logprobs: self.job.request.logprobs.unwrap_or(0) as i32,
-            }),
-            decode_target: current.decode.kv_address.clone(),
-            deadline_unix_ms: unix_ms(timeout),
-            priority: self.job.context.priority,
-        };
+        let message =
+            self.job.prefill_request(self.index, handle, prefill, &current.decode, timeout);
         let shared = self.shared.clone();
         let address = prefill.grpc_address.clone();
         let traceparent = self.job.context.traceparent.clone();
@@ -395,7 +318,8 @@ impl Driver {
             Ok(response) => response,
             Err((failure, why)) => return failed(self, failure, why),
         };
-        let record = self.record_of(&response);
+        let extended = current.prefill_pick.as_ref().is_some_and(|p| p.extended);
+        let record = self.job.record(self.index, &current.handle, extended, &response);
         let Some(record) = record else {
             let why = "the answer contradicts the request".to_owned();
             return failed(self, PrefillFailure::PrefillFault, why);
@@ -418,56 +342,13 @@ impl Driver {
             })
         });
         let Some(current) = &mut self.current else { return Fact::ClientGone };
+        current.empty = ends_without_token(&response);
         current.record = Some(record);
         self.note_landed(u64::from(landed));
         let info = self.route_info(&response);
         // Nobody else sends for this choice now, and there is room or the reader is behind.
         let _ = self.out.try_send((self.index, Out::Routed(info)));
         Fact::Prefilled(first)
-    }
-
-    /// The hand-off record, or `None` when the answer is not one to this request.
-    fn record_of(&self, response: &PrefillResponse) -> Option<HandoffRecord> {
-        let current = self.current.as_ref()?;
-        let prefill = current.prefill_pick.as_ref()?;
-        let prompt_tokens = u32::try_from(response.prompt_tokens).ok()?;
-        if prompt_tokens as usize != self.job.prompt_ids.len() {
-            return None;
-        }
-        let finish = match response.finish_reason.as_str() {
-            "" => None,
-            reason => Some(FinishReason::parse(reason)?),
-        };
-        let handle = response.handle.as_ref();
-        if finish.is_none() && handle.is_none_or(|h| h.n_tokens != prompt_tokens) {
-            return None;
-        }
-        let handle_id = handle.map(|h| h.handle_id.clone()).unwrap_or_default();
-        // A peer that does not say the text of its first token: the decode engine samples
-        // it again from the same draw, and its stream has the text.
-        let first = prefill.extended.then(|| FirstToken {
-            id: response.first_token,
-            draws: handle.map_or(0, |h| h.rng_draws_consumed),
-        });
-        let stop_id = finish == Some(FinishReason::Stop) && response.first_token_bytes.is_empty();
-        let wants_logprob = self.job.request.logprobs.is_some() && first.is_some() && !stop_id;
-        Some(HandoffRecord {
-            resume: Resume {
-                handle_id,
-                first,
-                request: self.job.request_of(self.index, true),
-                context: self.job.context.clone(),
-            },
-            first_output: FirstOutput {
-                text: if first.is_some() { response.first_text.clone() } else { String::new() },
-                finish,
-                logprob: wants_logprob.then(|| first_logprob(response)),
-                prompt_tokens,
-                cached_prompt_tokens: u32::try_from(response.cached_prompt_tokens)
-                    .unwrap_or(0)
-                    .min(prompt_tokens),
-            },
-        })
     }
 
     fn route_info(&self, response: &PrefillResponse) -> RouteInfo {
@@ -593,15 +474,10 @@ impl Driver {
 
     async fn send_first(&mut self) {
         let Some(record) = self.current.as_ref().and_then(|c| c.record.as_ref()) else { return };
-        let FirstOutput { text, finish, logprob, prompt_tokens: _, cached_prompt_tokens: _ } =
-            &record.first_output;
-        let logprobs = logprob.as_ref().map(|l| vec![l.clone()]);
-        if text.is_empty() && finish.is_none() && logprobs.is_none() {
-            return;
+        let part = first_part(self.index, &record.first_output, self.output.first());
+        if let Some(part) = part {
+            self.send(Out::Part(part)).await;
         }
-        let part =
-            ChunkPart { index: self.index, text: text.clone(), logprobs, finish: *finish };
-        self.send(Out::Part(part)).await;
     }
 
     async fn end(&mut self, end: End) {
@@ -630,8 +506,6 @@ impl Driver {
         }
     }
 
-    /// The prompt's side from the prefill engine, which knows what its cache held; the
-    /// answer's from the decode engine, whose count has the first token in it.
     fn usage(&self) -> Usage {
         let decoded = match &self.waiting {
             Waiting::Decode(stream) => stream.usage().or_else(|| {
@@ -644,55 +518,8 @@ impl Driver {
             }),
             _ => None,
         };
+        let empty = self.current.as_ref().is_some_and(|c| c.empty);
         let first = self.current.as_ref().and_then(|c| c.record.as_ref()).map(|r| &r.first_output);
-        match (first, decoded) {
-            (Some(first), decoded) => Usage {
-                prompt_tokens: first.prompt_tokens.into(),
-                completion_tokens: decoded.map_or_else(|| alone_count(first), |u| u.completion_tokens),
-                cached_tokens: first.cached_prompt_tokens.into(),
-            },
-            (None, Some(mut usage)) => {
-                usage.cached_tokens = usage.cached_tokens.min(usage.prompt_tokens);
-                usage
-            }
-            (None, None) => Usage::default(),
-        }
+        combined_usage(first, empty, decoded)
     }
-}
-
-/// Tokens of an answer that the first token ended: an end-of-text token is not part of it.
-fn alone_count(first: &FirstOutput) -> u64 {
-    let empty_stop = first.finish == Some(FinishReason::Stop) && first.text.is_empty();
-    u64::from(!(empty_stop && first.logprob.is_none()))
-}
-
-fn first_logprob(response: &PrefillResponse) -> TokenLogprob {
-    let text = |id: u32, bytes: &[u8]| {
-        if bytes.is_empty() { format!("token_id:{id}") } else { TokenLogprob::text_of(bytes) }
-    };
-    let known = |bytes: &[u8]| (!bytes.is_empty()).then(|| bytes.to_vec());
-    let logprob = if response.first_logprob_f64 == 0.0 {
-        f64::from(response.first_logprob)
-    } else {
-        response.first_logprob_f64
-    };
-    TokenLogprob {
-        token: text(response.first_token, &response.first_token_bytes),
-        logprob,
-        bytes: known(&response.first_token_bytes),
-        top: response
-            .first_top_logprobs
-            .iter()
-            .map(|t| TopLogprob {
-                token: text(t.id, &t.token_bytes),
-                logprob: t.logprob,
-                bytes: known(&t.token_bytes),
-            })
-            .collect(),
-    }
-}
-
-fn unix_ms(after: Duration) -> i64 {
-    let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + after;
-    i64::try_from(at.as_millis()).unwrap_or(0)
 }

@@ -3,6 +3,7 @@
 mod api;
 mod body;
 mod drive;
+mod handover;
 mod http;
 mod meter;
 mod names;

@@ -111,14 +111,37 @@ async fn a_first_token_without_text_arrives_with_decodes_first() {
 }
 
 #[tokio::test]
+async fn a_withheld_first_token_has_its_logprob_when_its_text_is_shown_and_only_then() {
+    let c = Cluster::start("p d").await;
+    let tokens = async |withheld, decode| -> usize {
+        c.engine("p").prefill(&[Prefill::Withheld(withheld)]);
+        c.engine("d").decode(&[Decode::Tokens(decode)]);
+        let answer = c.chat(json!({"logprobs": true})).await;
+        answer.body["choices"][0]["logprobs"]["content"].as_array().unwrap().len()
+    };
+    assert_eq!(tokens("H", &["He", "y"]).await, 3);
+    assert_eq!(tokens("H", &[]).await, 0, "it was the beginning of a stop string");
+    assert_eq!(tokens("", &[]).await, 1, "a token without text is a token");
+}
+
+#[tokio::test]
 async fn a_first_token_that_ends_the_answer_reaches_no_decode_engine() {
     let c = Cluster::start("p d").await;
-    c.engine("p").prefill(&[Prefill::Ends("H", "length"), Prefill::Ends("", "stop")]);
+    let stop_string = Prefill::Ends("H", "", "stop");
+    c.engine("p").prefill(&[
+        Prefill::Ends("H", "H", "length"),
+        Prefill::Ends("", "", "stop"),
+        stop_string,
+    ]);
     let (seen, stream) = c.chat_stream().await.finish().await;
     assert_eq!((seen.as_str(), stream.usage.unwrap().completion_tokens), ("H|length done", 1));
     let answer = c.chat(json!({})).await;
     assert_eq!((answer.status, answer.text()), (200, ""));
     assert_eq!(answer.body["usage"]["completion_tokens"], 0, "an end of text is no answer");
+    let answer = c.chat(json!({"logprobs": true})).await;
+    assert_eq!((answer.status, answer.text()), (200, ""));
+    assert_eq!(answer.body["usage"]["completion_tokens"], 1, "a token in a stop string counts");
+    assert_eq!(answer.body["choices"][0]["logprobs"]["content"], json!([]));
     assert_eq!(c.world.count("d decode"), 0);
     c.until_clean().await;
 }

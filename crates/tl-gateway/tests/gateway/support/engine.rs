@@ -40,8 +40,10 @@ pub(crate) enum Prefill {
     /// First token 72, text "H".
     Ok,
     Token(u32, &'static str),
-    /// The first token is the whole answer.
-    Ends(&'static str, &'static str),
+    /// A token whose text is withheld.
+    Withheld(&'static str),
+    /// The first token is the whole answer: its bytes, its text, the finish.
+    Ends(&'static str, &'static str, &'static str),
     Fails(Code, &'static str),
     /// Never answers, until it is cancelled.
     Hangs,
@@ -404,10 +406,11 @@ impl EngineControl for Inner {
         ));
         assert!(request.deadline_unix_ms > 0 && self.role == "prefill");
         let step = self.prefills.lock().pop_front().unwrap_or(Prefill::Ok);
-        let (token, text, finish) = match step {
-            Prefill::Ok => (72, "H", ""),
-            Prefill::Token(token, text) => (token, text, ""),
-            Prefill::Ends(text, finish) => (72, text, finish),
+        let (token, bytes, text, finish) = match step {
+            Prefill::Ok => (72, "H", "H", ""),
+            Prefill::Token(token, text) => (token, text, text, ""),
+            Prefill::Withheld(bytes) => (72, bytes, "", ""),
+            Prefill::Ends(bytes, text, finish) => (72, bytes, text, finish),
             Prefill::Fails(code, message) => return Err(Status::new(code, message)),
             Prefill::Hangs => {
                 self.cancelled.notified().await;
@@ -439,7 +442,7 @@ impl EngineControl for Inner {
             first_text: text.into(),
             finish_reason: finish.into(),
             first_top_logprobs: vec![top; sampling.logprobs as usize],
-            first_token_bytes: Bytes::from_static(text.as_bytes()),
+            first_token_bytes: Bytes::from_static(bytes.as_bytes()),
             kv_blocks_sent: 2,
             kv_blocks_deduped: 1,
             kv_payload_bytes: 344,
