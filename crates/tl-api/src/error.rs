@@ -109,7 +109,11 @@ impl ApiError {
         ApiError { status, kind, code, message: message.into(), param: None, retry_after: None }
     }
 
-    fn invalid(status: StatusCode, code: Option<ErrorCode>, message: impl Into<String>) -> ApiError {
+    fn invalid(
+        status: StatusCode,
+        code: Option<ErrorCode>,
+        message: impl Into<String>,
+    ) -> ApiError {
         ApiError::new(status, ErrorKind::InvalidRequest, code, message)
     }
 
@@ -150,10 +154,11 @@ impl ApiError {
 
     /// 404: nobody here serves the model.
     pub fn model_not_found(model: &str) -> ApiError {
+        let model = quoted(model);
         ApiError::invalid(
             StatusCode::NOT_FOUND,
             Some(ErrorCode::ModelNotFound),
-            format!("the model {} is not served here; GET /v1/models lists those that are", quoted(model)),
+            format!("the model {model} is not served here; GET /v1/models lists those that are"),
         )
         .with_param("model")
     }
@@ -169,7 +174,8 @@ impl ApiError {
 
     /// 404: no such path.
     pub fn unknown_path(path: &str) -> ApiError {
-        ApiError::invalid(StatusCode::NOT_FOUND, None, format!("there is nothing at {}", quoted(path)))
+        let message = format!("there is nothing at {}", quoted(path));
+        ApiError::invalid(StatusCode::NOT_FOUND, None, message)
     }
 
     /// 405: the path exists, the method does not.
@@ -287,7 +293,8 @@ pub struct PeerError {
 impl PeerError {
     /// Never fails: a body that is no error object gives an empty code and its first characters.
     pub fn read(status: u16, body: &[u8]) -> PeerError {
-        let error = serde_json::from_slice::<Value>(body).ok().and_then(|v| v.get("error").cloned());
+        let body_json: Option<Value> = serde_json::from_slice(body).ok();
+        let error = body_json.and_then(|v| v.get("error").cloned());
         let text = |key: &str| {
             error.as_ref().and_then(|e| e.get(key)).and_then(Value::as_str).map(str::to_owned)
         };

@@ -122,9 +122,11 @@ fn gateway_values(gateway: &GatewaySection, checks: &mut Checks<'_>) {
         let value = Some(factor.to_string());
         checks.fail("gateway.affinity_load_factor", value, "must be 1 to 1000", "");
     }
+    let announce = "engines announce themselves: set engine.gateway_registry there";
+    let proxy = "put an authenticating proxy in front";
     let refused = [
-        ("upstream", !gateway.upstream.is_empty(), "fixed upstream", "engines announce themselves: set engine.gateway_registry there"),
-        ("keys_file", !gateway.keys_file.is_empty(), "api keys", "put an authenticating proxy in front"),
+        ("upstream", !gateway.upstream.is_empty(), "fixed upstream", announce),
+        ("keys_file", !gateway.keys_file.is_empty(), "api keys", proxy),
         ("pepper_env", !gateway.pepper_env.is_empty(), "api keys", "remove it"),
         ("key_cache_ttl_s", gateway.key_cache_ttl_s != 0, "api keys", "remove it"),
         ("policy_file", !gateway.policy_file.is_empty(), "usage policies", "remove it"),
@@ -140,7 +142,8 @@ fn gateway_values(gateway: &GatewaySection, checks: &mut Checks<'_>) {
         let named = format!("(route of {:?})", route.model);
         if !route.backends.is_empty() || !route.cascade.is_empty() {
             let reason = "this version has no backends or cascade";
-            checks.fail("gateway.routes", Some(named.clone()), reason, "use model, aliases, targets");
+            let fix = "use model, aliases, targets";
+            checks.fail("gateway.routes", Some(named.clone()), reason, fix);
         }
         for name in std::iter::once(&route.model).chain(&route.aliases) {
             if name.is_empty() || !names.insert(name) {

@@ -1,4 +1,4 @@
-//! Typed access to the fields of a JSON object, with errors that name the path, the value and the rule.
+//! Typed access to the fields of a JSON object; its errors name the path, the value and the rule.
 
 use serde_json::{Map, Value};
 

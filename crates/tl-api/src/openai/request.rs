@@ -139,7 +139,7 @@ pub struct Generate {
     pub n: u32,
     /// A client's is below 2^63; one that another server sent is any.
     pub seed: Option<u64>,
-    /// Report the chosen token's logprob and that many alternatives, 0 to 20. `None`: report nothing.
+    /// Report the chosen token's logprob and that many alternatives, 0 to 20. `None`: nothing.
     pub logprobs: Option<u32>,
     pub stream: bool,
     /// Send a usage chunk at the end of a stream.
@@ -329,6 +329,7 @@ fn sampling(fields: &Fields<'_>) -> Result<Sampling, ApiError> {
         fields.float(name, rule, within(lo, hi)).map(|x| x.unwrap_or(off))
     };
     let penalty = "a number from -2 to 2";
+    let repetition = "a number above 0 and at most 10";
     Ok(Sampling {
         temperature: float("temperature", "a number from 0 to 2", 0.0, 2.0, default.temperature)?,
         top_p: fields
@@ -337,10 +338,10 @@ fn sampling(fields: &Fields<'_>) -> Result<Sampling, ApiError> {
         top_k: fields.uint("top_k", 0, i32::MAX as u64)?.map_or(default.top_k, |k| k as u32),
         min_p: float("min_p", "a number from 0 to 1", 0.0, 1.0, default.min_p)?,
         repetition_penalty: fields
-            .float("repetition_penalty", "a number above 0 and at most 10", |x| x > 0.0 && x <= 10.0)?
+            .float("repetition_penalty", repetition, |x| x > 0.0 && x <= 10.0)?
             .unwrap_or(default.repetition_penalty),
-        presence_penalty: float("presence_penalty", penalty, -2.0, 2.0, default.presence_penalty)?,
-        frequency_penalty: float("frequency_penalty", penalty, -2.0, 2.0, default.frequency_penalty)?,
+        presence_penalty: float("presence_penalty", penalty, -2.0, 2.0, 0.0)?,
+        frequency_penalty: float("frequency_penalty", penalty, -2.0, 2.0, 0.0)?,
     })
 }
 
@@ -443,8 +444,9 @@ fn message(value: &Value, path: String) -> Result<ChatMessage, ApiError> {
         Value::String(s) => s.clone(),
         Value::Array(parts) => {
             let path = fields.path_of("content");
+            let parts = parts.iter().enumerate();
             let texts: Result<Vec<&str>, ApiError> =
-                parts.iter().enumerate().map(|(i, p)| text_part(p, format!("{path}[{i}]"))).collect();
+                parts.map(|(i, p)| text_part(p, format!("{path}[{i}]"))).collect();
             texts?.concat()
         }
         other => {

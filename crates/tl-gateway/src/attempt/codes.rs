@@ -31,8 +31,9 @@ pub enum PrefillFailure {
 const FROM_TRANSFER: &str = "kv transfer";
 
 /// Reads a failed `Prefill`. An engine that can not reach the decode engine says so in the
-/// words of its transfer; UNAVAILABLE without them is an engine that is leaving. `reached`: the status came from the engine, not from the
-/// connection to it. `message` only says which of the two engines a code is about.
+/// words of its transfer; UNAVAILABLE without them is an engine that is leaving. `reached`:
+/// the status came from the engine, not from the connection to it. `message` only says which
+/// of the two engines a code is about.
 pub fn prefill_failure(code: Code, message: &str, reached: bool) -> PrefillFailure {
     if !reached {
         return match code {
@@ -79,7 +80,7 @@ pub fn decode_refusal(error: &PeerError) -> DecodeFailure {
         (404, Some(ErrorCode::KvHandleNotFound)) | (409, _) => DecodeFailure::Handle,
         (_, Some(ErrorCode::ContextLengthExceeded)) => {
             DecodeFailure::Client(ApiError::context_length(
-                "prompt and answer do not fit into the context of the model or the memory of its engine",
+                "prompt and answer exceed the context of the model or the memory of its engine",
             ))
         }
         (422, _) => DecodeFailure::Client(ApiError::unsupported_parameter(

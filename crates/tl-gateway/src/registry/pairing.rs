@@ -10,7 +10,7 @@ use super::WorkerInfo;
 pub enum Mismatch {
     #[error("model {prefill:?} is not {decode:?}")]
     Model { prefill: String, decode: String },
-    #[error("model fingerprint {prefill:016x} is not {decode:016x}: other weights or shape under one name")]
+    #[error("model fingerprint {prefill:016x} is not {decode:016x}: other weights under one name")]
     Fingerprint { prefill: u64, decode: u64 },
     #[error("{what} {prefill} is not {decode}")]
     Shape { what: &'static str, prefill: u32, decode: u32 },
@@ -22,7 +22,8 @@ pub enum Mismatch {
 /// paired by model name; a dimension that one of the two does not say is not compared then.
 pub fn check(prefill: &WorkerInfo, decode: &WorkerInfo) -> Result<(), Mismatch> {
     if prefill.model != decode.model {
-        return Err(Mismatch::Model { prefill: prefill.model.clone(), decode: decode.model.clone() });
+        let (prefill, decode) = (prefill.model.clone(), decode.model.clone());
+        return Err(Mismatch::Model { prefill, decode });
     }
     let named_only = prefill.fingerprint == 0 || decode.fingerprint == 0;
     if !named_only && prefill.fingerprint != decode.fingerprint {

@@ -149,11 +149,12 @@ impl WorkerInfo {
 fn address(field: &'static str, value: &str) -> Result<String, BeatError> {
     let bad = || BeatError::Address { field, value: value.chars().take(80).collect() };
     let (host, port) = value.rsplit_once(':').ok_or_else(bad)?;
-    let port_ok = port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|p| p > 0);
-    let name = |h: &str| h.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+    let digits = port.bytes().all(|b| b.is_ascii_digit());
+    let port_ok = digits && port.parse::<u16>().is_ok_and(|p| p > 0);
+    let in_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
     let host_ok = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
         Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !host.is_empty() && host.len() <= 253 && name(host),
+        None => !host.is_empty() && host.len() <= 253 && host.bytes().all(in_name),
     };
     if port_ok && host_ok { Ok(value.to_owned()) } else { Err(bad()) }
 }

@@ -264,7 +264,8 @@ impl Search<'_, '_> {
     }
 
     fn reason(&self, reason: Reason) -> Reason {
-        if self.want.exclude.is_empty() || reason == Reason::Probe { reason } else { Reason::Failover }
+        let first = self.want.exclude.is_empty();
+        if first || reason == Reason::Probe { reason } else { Reason::Failover }
     }
 
     fn disaggregated(&mut self, of_model: &[&Worker]) -> Option<Plan> {

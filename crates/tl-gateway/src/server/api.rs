@@ -163,8 +163,14 @@ async fn start(
         None => getrandom::u64().map_err(|e| no_randomness(&e))? >> 1,
     };
     let (stream, include_usage, n) = (client.stream, client.include_usage, client.n);
-    let request =
-        Generate { model: served.model, n: 1, seed: None, stream: true, include_usage: true, ..client };
+    let request = Generate {
+        model: served.model,
+        n: 1,
+        seed: None,
+        stream: true,
+        include_usage: true,
+        ..client
+    };
     let story = shared.stories.begin(&request_id(headers));
     let prompt_ids = tokenize(shared, &request).await?;
     let job = Arc::new(Job {
@@ -306,7 +312,8 @@ async fn tokenize(shared: &Shared, request: &Generate) -> Result<Vec<u32>, ApiEr
             Err(TokenizeFailure::Fault(why)) => shared.blame(slot, &why),
         }
     }
-    Err(if full { busy() } else { ApiError::no_capacity("no engine that serves this model is ready") })
+    let none = "no engine that serves this model is ready";
+    Err(if full { busy() } else { ApiError::no_capacity(none) })
 }
 
 fn tokenizers(shared: &Shared, model: &str) -> Vec<(Slot, String)> {

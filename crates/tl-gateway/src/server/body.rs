@@ -82,6 +82,7 @@ impl Collected {
 }
 
 /// A whole answer, once all choices are done.
+#[derive(Default)]
 pub(crate) struct Whole {
     pub(crate) choices: Vec<Choice>,
     pub(crate) usage: Usage,
@@ -97,8 +98,7 @@ pub(crate) async fn whole(
     meter: &mut Meter,
 ) -> Result<Whole, ApiError> {
     let mut parts: Vec<Collected> = (0..n).map(|_| Collected::default()).collect();
-    let mut whole =
-        Whole { choices: Vec::new(), usage: Usage::default(), loads: Vec::new(), route: Vec::new() };
+    let mut whole = Whole::default();
     let mut done = 0;
     while done < n {
         let Some((index, out)) = reports.recv().await else { return Err(broken()) };
@@ -244,7 +244,8 @@ impl Events {
         match out {
             Out::Part(part) => {
                 self.from.meter.first_output();
-                if !std::mem::replace(&mut choice.opened, true) && self.from.head.kind() == Kind::Chat {
+                let opened = std::mem::replace(&mut choice.opened, true);
+                if !opened && self.from.head.kind() == Kind::Chat {
                     let opening = Delta { index, opens: true, ..Delta::default() };
                     bytes.extend(sse::event(&self.from.head.chunk(&opening)));
                 }

@@ -309,8 +309,10 @@ impl Driver {
         // The prefill engine has done its part.
         current.prefill = None;
         let failed = |driver: &mut Driver, failure: PrefillFailure, why: String| {
-            driver.note(|| json!({"event": "prefill failed", "means": format!("{failure:?}"), "why": why}));
-            tracing::info!(request_id = %driver.job.context.request_id, ?failure, %why, "prefill failed");
+            let means = format!("{failure:?}");
+            let request_id = &driver.job.context.request_id;
+            tracing::info!(%request_id, %means, %why, "prefill failed");
+            driver.note(|| json!({"event": "prefill failed", "means": means, "why": why}));
             driver.last_failure = why;
             Fact::PrefillFailed(failure)
         };
@@ -495,7 +497,8 @@ impl Driver {
             }
             End::FinishedByPrefill | End::FinishedByDecode => {
                 let usage = self.usage();
-                self.note(|| json!({"event": "finished", "completion_tokens": usage.completion_tokens}));
+                let tokens = usage.completion_tokens;
+                self.note(|| json!({"event": "finished", "completion_tokens": tokens}));
                 let load = self.current.take().and_then(|c| c.load);
                 self.send(Out::Done { usage, load }).await;
             }
@@ -509,7 +512,8 @@ impl Driver {
     fn usage(&self) -> Usage {
         let decoded = match &self.waiting {
             Waiting::Decode(stream) => stream.usage().or_else(|| {
-                tracing::warn!(request_id = %self.job.context.request_id, "the engine sent no usage");
+                let request_id = &self.job.context.request_id;
+                tracing::warn!(%request_id, "the engine sent no usage");
                 Some(Usage {
                     prompt_tokens: self.job.demand.prompt_tokens,
                     completion_tokens: stream.outputs(),

@@ -34,7 +34,10 @@ enum Stop {
 }
 
 impl HttpServer {
-    pub(crate) fn start(listener: TcpListener, router: axum::Router) -> std::io::Result<HttpServer> {
+    pub(crate) fn start(
+        listener: TcpListener,
+        router: axum::Router,
+    ) -> std::io::Result<HttpServer> {
         let addr = listener.local_addr()?;
         let (stop, stopped) = watch::channel(Stop::Serving);
         let task = tokio::spawn(accept(listener, router, stopped));

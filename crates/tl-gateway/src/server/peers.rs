@@ -153,8 +153,10 @@ impl Peers {
     pub(crate) async fn release(&self, address: &str, handle_id: &str) {
         for _ in 0..2 {
             let request = self.request(ReleaseRequest { handle_id: handle_id.to_owned() });
-            let call =
-                async { KvTransferServiceClient::new(self.channel(address)?).release(request).await };
+            let call = async {
+                let channel = self.channel(address)?;
+                KvTransferServiceClient::new(channel).release(request).await
+            };
             match tokio::time::timeout(SMALL, call).await {
                 Ok(Ok(_)) => return,
                 Ok(Err(status)) => {
@@ -204,7 +206,9 @@ impl Peers {
                 TokenizeFailure::Client(api)
             }
             DecodeFailure::Full => TokenizeFailure::Full,
-            DecodeFailure::Handle | DecodeFailure::Fault => TokenizeFailure::Fault(error.to_string()),
+            DecodeFailure::Handle | DecodeFailure::Fault => {
+                TokenizeFailure::Fault(error.to_string())
+            }
         })
     }
 

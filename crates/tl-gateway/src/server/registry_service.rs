@@ -54,7 +54,7 @@ impl WorkerRegistry for RegistryService {
             let given = request.metadata().get(CLUSTER_TOKEN);
             if !given.is_some_and(|given| token.matches(given.as_bytes())) {
                 return Err(Status::unauthenticated(
-                    "the cluster token is missing or wrong; every process needs the same [cluster].token",
+                    "cluster token missing or wrong; every process needs the same [cluster].token",
                 ));
             }
         }
