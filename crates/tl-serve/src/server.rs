@@ -31,7 +31,7 @@ use tl_engine::kv_transfer::{
 };
 use tl_kv::{KvCfg, SharedKv, lock};
 use tl_model::Threads;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 /// How long answers may still take to leave once the engine is idle.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
@@ -74,7 +74,8 @@ pub struct RunningEngine {
     app: Arc<App>,
     drain_deadline: Duration,
     heartbeat: Option<Heartbeat>,
-    drain_on_request: Option<JoinHandle<()>>,
+    /// Holds a handle of the engine, so it must go with this value.
+    drain_on_request: Option<AbortOnDropHandle<()>>,
     http: HttpServer,
     control: GrpcServer,
     kv: Option<GrpcServer>,
@@ -238,9 +239,10 @@ pub async fn start_engine_with(
         })
         .transpose()
         .map_err(service("the heartbeat"))?;
-    let drain_on_request = heartbeat
-        .as_ref()
-        .map(|h| tokio::spawn(drain_on_request(h.state().clone(), engine, drain_deadline)));
+    let drain_on_request = heartbeat.as_ref().map(|h| {
+        let task = drain_on_request(h.state().clone(), engine, drain_deadline);
+        AbortOnDropHandle::new(tokio::spawn(task))
+    });
     tracing::info!(
         worker_id,
         role = role.as_str(),
@@ -293,9 +295,7 @@ impl RunningEngine {
         if aborted > 0 {
             tracing::warn!(aborted, "requests cut at the drain deadline");
         }
-        if let Some(task) = self.drain_on_request.take() {
-            task.abort();
-        }
+        drop(self.drain_on_request.take());
         // Kept beating until here, so that the gateway has known of the drain all along.
         if let Some(heartbeat) = self.heartbeat.take() {
             let stopped = tokio::task::spawn_blocking(move || heartbeat.stop()).await;

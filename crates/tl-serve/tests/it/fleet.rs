@@ -143,6 +143,21 @@ async fn an_engine_outlives_its_registry() {
 }
 
 #[tokio::test]
+async fn a_dropped_engine_leaves_nothing_behind() {
+    let registry = Registry::default();
+    let grpc = registry.serve();
+    let s = member(&grpc, EngineRole::Decode).await;
+    s.post(CHAT, &body(CHAT, "hello", json!({"max_tokens": 4}))).await.ok();
+    let engine = s.running.engine().clone();
+    let pool = std::sync::Arc::downgrade(&engine.pool());
+    let url = s.url("/v1/models");
+    drop((engine, s));
+    // The pool lives as long as the engine's thread and whoever can reach it.
+    eventually("the engine is gone", || pool.upgrade().is_none()).await;
+    assert!(reqwest::get(url).await.is_err());
+}
+
+#[tokio::test]
 async fn a_port_in_use_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
