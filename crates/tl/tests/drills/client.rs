@@ -22,7 +22,6 @@ pub struct Streamed {
     pub text: String,
     pub chunks: usize,
     pub end: End,
-    pub decode: Option<String>,
     pub prefill: Option<String>,
 }
 
@@ -49,9 +48,8 @@ fn header(answer: &reqwest::Response, name: &str) -> Option<String> {
 
 /// Reads a stream to its end. `at` is called after each chunk with the number of chunks so far.
 pub async fn read(answer: reqwest::Response, mut at: impl FnMut(usize)) -> Streamed {
-    let decode = header(&answer, "x-tl-route-decode");
     let prefill = header(&answer, "x-tl-route-prefill");
-    let mut streamed = Streamed { text: String::new(), chunks: 0, end: End::Cut, decode, prefill };
+    let mut streamed = Streamed { text: String::new(), chunks: 0, end: End::Cut, prefill };
     let mut parser = Parser::default();
     let mut bytes = answer.bytes_stream();
     let mut events = Vec::new();

@@ -142,7 +142,8 @@ pub struct Drill {
     pub prefill: Vec<Part>,
     pub decode: Vec<Part>,
     pub http: reqwest::Client,
-    dir: tempfile::TempDir,
+    /// Configuration files and logs; gone with the drill.
+    _dir: tempfile::TempDir,
 }
 
 /// What differs between drills.
@@ -200,13 +201,9 @@ impl Drill {
         let prefill = (0..shape.prefill).map(|i| engine(format!("prefill-{i}"), "prefill")).collect();
         let decode = (0..shape.decode).map(|i| engine(format!("decode-{i}"), "decode")).collect();
         let http = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
-        let drill = Drill { gateway, prefill, decode, http, dir };
+        let drill = Drill { gateway, prefill, decode, http, _dir: dir };
         drill.until_workers(shape.prefill + shape.decode).await;
         drill
-    }
-
-    pub fn dir(&self) -> &Path {
-        self.dir.path()
     }
 
     pub fn url(&self, path: &str) -> String {
