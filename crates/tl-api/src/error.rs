@@ -129,11 +129,7 @@ impl ApiError {
 
     /// 400: prompt, or prompt and answer together, exceed what the model or the pool can hold.
     pub fn context_length(message: impl Into<String>) -> ApiError {
-        ApiError::invalid(
-            StatusCode::BAD_REQUEST,
-            Some(ErrorCode::ContextLengthExceeded),
-            message,
-        )
+        ApiError::invalid(StatusCode::BAD_REQUEST, Some(ErrorCode::ContextLengthExceeded), message)
     }
 
     /// 401: no or a wrong key.

@@ -262,9 +262,8 @@ impl<E: Stored> Tile<'_, E> {
         for query in 0..all {
             let seen = self.start + query % queries / group + 1;
             // SAFETY: the scores have a row of `score_stride` for each query.
-            let row = unsafe {
-                std::slice::from_raw_parts_mut(scores.from_row(query).at, score_stride)
-            };
+            let row =
+                unsafe { std::slice::from_raw_parts_mut(scores.from_row(query).at, score_stride) };
             slot.sums[query] = exp_scores(token, row, seen, self.scale);
         }
 

@@ -59,7 +59,11 @@ fn plan(m: usize, w: &Weights, threads: usize) -> Plan {
     // Some parts more than threads, so that one late thread costs little.
     let parts = if threads == 1 { 1 } else { (threads * 4).div_ceil(parts_of_rows) };
     let cols = n.div_ceil(parts).next_multiple_of(8);
-    Plan { rows, cols, panel: if m <= FUSED_ROWS || m < 4 && w.quant().is_none() { cols } else { panel } }
+    Plan {
+        rows,
+        cols,
+        panel: if m <= FUSED_ROWS || m < 4 && w.quant().is_none() { cols } else { panel },
+    }
 }
 
 /// `out = act * w^T`; see [`crate::Kernels::matmul`].

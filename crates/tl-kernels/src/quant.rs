@@ -259,14 +259,14 @@ unsafe fn fused_tile<S: Simd, F: Format, const M: usize, const N: usize>(
 }
 
 dispatch! { unsafe fn expand_q4_0 = expand_kernel::<Q4_0>(
-    to: MatMut, from: Mat<u8>, k: usize, n: usize) }
+to: MatMut, from: Mat<u8>, k: usize, n: usize) }
 dispatch! { unsafe fn expand_q4_1 = expand_kernel::<Q4_1>(
-    to: MatMut, from: Mat<u8>, k: usize, n: usize) }
+to: MatMut, from: Mat<u8>, k: usize, n: usize) }
 dispatch! { unsafe fn expand_q8_0 = expand_kernel::<Q8_0>(
-    to: MatMut, from: Mat<u8>, k: usize, n: usize) }
+to: MatMut, from: Mat<u8>, k: usize, n: usize) }
 dispatch! { unsafe fn product_q4_0 = product_kernel::<Q4_0>(
-    out: MatMut, act: Mat<f32>, w: Mat<u8>, k: usize, m: usize, n: usize) }
+out: MatMut, act: Mat<f32>, w: Mat<u8>, k: usize, m: usize, n: usize) }
 dispatch! { unsafe fn product_q4_1 = product_kernel::<Q4_1>(
-    out: MatMut, act: Mat<f32>, w: Mat<u8>, k: usize, m: usize, n: usize) }
+out: MatMut, act: Mat<f32>, w: Mat<u8>, k: usize, m: usize, n: usize) }
 dispatch! { unsafe fn product_q8_0 = product_kernel::<Q8_0>(
-    out: MatMut, act: Mat<f32>, w: Mat<u8>, k: usize, m: usize, n: usize) }
+out: MatMut, act: Mat<f32>, w: Mat<u8>, k: usize, m: usize, n: usize) }

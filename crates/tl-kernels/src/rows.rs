@@ -225,12 +225,12 @@ fn to_f32_kernel<S: Simd>(s: S, src: &[u16], dst: &mut [f32]) {
 
 dispatch! { pub(crate) fn dot = dot_kernel(a: &[f32], b: &[f32]) -> f32 }
 dispatch! { pub(crate) fn rmsnorm = rmsnorm_kernel(
-    out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) }
+out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) }
 dispatch! { pub(crate) fn silu_mul = silu_mul_kernel(gate: &[f32], up: &[f32], out: &mut [f32]) }
 dispatch! { pub(crate) fn exp_all = exp_kernel(x: &mut [f32]) }
 dispatch! { pub(crate) fn max_all = max_kernel(x: &[f32]) -> f32 }
 dispatch! { pub(crate) fn softmax = softmax_kernel(x: &mut [f32]) }
 dispatch! { pub(crate) fn exp_scores = exp_scores_kernel(
-    x: &mut [f32], n: usize, scale: f32) -> f32 }
+x: &mut [f32], n: usize, scale: f32) -> f32 }
 dispatch! { pub(crate) fn to_f16 = to_f16_kernel(src: &[f32], dst: &mut [u16]) }
 dispatch! { pub(crate) fn to_f32 = to_f32_kernel(src: &[u16], dst: &mut [f32]) }

@@ -354,11 +354,11 @@ macro_rules! stored {
     ($elem:ty) => {
         impl Stored for $elem {
             dispatch! { unsafe fn product = product::<$elem>(
-                out: MatMut, act: Mat<f32>, w: Mat<$elem>,
-                k: usize, m: usize, n: usize, ahead: usize) }
+            out: MatMut, act: Mat<f32>, w: Mat<$elem>,
+            k: usize, m: usize, n: usize, ahead: usize) }
             dispatch! { unsafe fn weigh = weigh::<$elem>(
-                acc: MatMut, probs: Mat<f32>, values: Mat<$elem>,
-                dim: usize, queries: usize, count: usize) }
+            acc: MatMut, probs: Mat<f32>, values: Mat<$elem>,
+            dim: usize, queries: usize, count: usize) }
         }
     };
 }

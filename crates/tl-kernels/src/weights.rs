@@ -6,8 +6,8 @@ use std::fmt;
 use crate::f16::f16_to_f32;
 use crate::isa::Token;
 use crate::quant::{Quant, expand};
-use crate::simd::portable::Portable;
 use crate::simd::LANES;
+use crate::simd::portable::Portable;
 use crate::tiles::{Mat, MatMut};
 
 /// A matrix of `n` rows (outputs) by `k` columns (inputs), in half or single precision or in
@@ -139,7 +139,9 @@ impl Weights {
     /// Bytes of memory, padding included.
     pub fn bytes(&self) -> usize {
         match &self.data {
-            Data::F16(lines) | Data::F32(lines) | Data::Quant(_, lines) => lines.0.len() * size_of::<Line>(),
+            Data::F16(lines) | Data::F32(lines) | Data::Quant(_, lines) => {
+                lines.0.len() * size_of::<Line>()
+            }
         }
     }
 

@@ -65,9 +65,7 @@ fn filled() -> (SharedKv, Held) {
         drop(open);
         let mut books = lock(&pool);
         books.set_fill(id, 16).expect("in range");
-        books
-            .register(id, block_hash(u64::from(id), &[]))
-            .expect("full");
+        books.register(id, block_hash(u64::from(id), &[])).expect("full");
     }
     (pool, held)
 }
@@ -86,10 +84,8 @@ fn copies(report: &mut Report, pool: &SharedKv, ids: &[u32]) {
         black_box(&one);
     });
     report.line("memcpy, block to the same buffer", warm);
-    let bytes: Vec<Vec<u8>> = buffers
-        .iter()
-        .map(|b| b.iter().flat_map(|x| x.to_le_bytes()).collect())
-        .collect();
+    let bytes: Vec<Vec<u8>> =
+        buffers.iter().map(|b| b.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
     report.line(
         "crc32c",
         best(|i| {
@@ -103,10 +99,9 @@ fn exports(report: &Report, pool: &SharedKv, ids: &[u32]) {
     report.line("export, fresh buffer", fresh);
     let slabs = lock(pool).slabs();
     let mut out = Vec::new();
-    for (what, hash, fill) in [
-        ("export, same buffer", 1, 16),
-        ("export, same buffer, 9 of 16 positions", 0, 9),
-    ] {
+    for (what, hash, fill) in
+        [("export, same buffer", 1, 16), ("export, same buffer, 9 of 16 positions", 0, 9)]
+    {
         let seconds = best(|i| {
             out.clear();
             transfer::write_block(&slabs, ids[i], hash, fill, &mut out).expect("held");
@@ -117,10 +112,8 @@ fn exports(report: &Report, pool: &SharedKv, ids: &[u32]) {
 }
 
 fn imports(report: &Report, pool: &SharedKv, ids: &[u32]) {
-    let envelopes: Vec<Vec<u8>> = ids
-        .iter()
-        .map(|&id| export_block(pool, id).expect("held"))
-        .collect();
+    let envelopes: Vec<Vec<u8>> =
+        ids.iter().map(|&id| export_block(pool, id).expect("held")).collect();
     let parse = best(|i| {
         black_box(EnvelopeView::parse(&envelopes[i], Some(&CFG)).expect("sound"));
     });
@@ -154,24 +147,12 @@ fn imports(report: &Report, pool: &SharedKv, ids: &[u32]) {
 fn bookkeeping() {
     const N: usize = 512;
     let n_blocks = (N * BLOCKS) as u32;
-    let cfg = KvCfg {
-        n_blocks,
-        n_layers: 1,
-        n_kv_heads: 1,
-        head_dim: 1,
-        ..CFG
-    };
+    let cfg = KvCfg { n_blocks, n_layers: 1, n_kv_heads: 1, head_dim: 1, ..CFG };
     let pool = shared(cfg).expect("a small pool");
     let line = |what: &str, seconds: f64| {
-        println!(
-            "{what:<44} {:7.1} ns/block",
-            seconds / f64::from(n_blocks) * 1e9
-        );
+        println!("{what:<44} {:7.1} ns/block", seconds / f64::from(n_blocks) * 1e9);
     };
-    line(
-        "alloc and release",
-        best(|_| drop(Held::alloc(&pool, N).expect("free"))),
-    );
+    line("alloc and release", best(|_| drop(Held::alloc(&pool, N).expect("free"))));
     let mut prompts: Vec<Vec<u32>> = Vec::new();
     for prompt in 0..BLOCKS as u32 {
         let tokens: Vec<u32> = (0..N as u32 * 16 + 1).map(|i| i ^ prompt << 16).collect();

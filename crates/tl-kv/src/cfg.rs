@@ -58,19 +58,8 @@ impl KvCfg {
 
     /// Whether blocks of `other` can live in a pool of this shape.
     pub fn same_shape(&self, other: &KvCfg) -> bool {
-        (
-            self.block_tokens,
-            self.n_layers,
-            self.n_kv_heads,
-            self.head_dim,
-            self.dtype,
-        ) == (
-            other.block_tokens,
-            other.n_layers,
-            other.n_kv_heads,
-            other.head_dim,
-            other.dtype,
-        )
+        (self.block_tokens, self.n_layers, self.n_kv_heads, self.head_dim, self.dtype)
+            == (other.block_tokens, other.n_layers, other.n_kv_heads, other.head_dim, other.dtype)
     }
 
     /// Refuses shapes no pool can have. After this, none of the products above overflows.
@@ -83,9 +72,7 @@ impl KvCfg {
             ("head_dim", self.head_dim),
         ] {
             if value == 0 {
-                return Err(KvError::invalid(format!(
-                    "{what} is 0, expected at least 1"
-                )));
+                return Err(KvError::invalid(format!("{what} is 0, expected at least 1")));
             }
         }
         if self.dtype != TL_F16 {
@@ -101,10 +88,7 @@ impl KvCfg {
             )));
         }
         if self.n_blocks == u32::MAX {
-            return Err(KvError::no_memory(format!(
-                "{} blocks are one too many",
-                self.n_blocks
-            )));
+            return Err(KvError::no_memory(format!("{} blocks are one too many", self.n_blocks)));
         }
         self.total_bytes().map(|_| ()).ok_or_else(|| {
             KvError::no_memory(format!(
@@ -116,16 +100,9 @@ impl KvCfg {
 
     /// Bytes of all blocks, `None` when they cannot be addressed.
     pub fn total_bytes(&self) -> Option<usize> {
-        let dims = [
-            self.n_blocks,
-            self.n_layers,
-            self.n_kv_heads,
-            self.block_tokens,
-            self.head_dim,
-        ];
-        let bytes = dims
-            .iter()
-            .try_fold(4usize, |n, &d| n.checked_mul(d as usize))?;
+        let dims =
+            [self.n_blocks, self.n_layers, self.n_kv_heads, self.block_tokens, self.head_dim];
+        let bytes = dims.iter().try_fold(4usize, |n, &d| n.checked_mul(d as usize))?;
         isize::try_from(bytes).is_ok().then_some(bytes)
     }
 }

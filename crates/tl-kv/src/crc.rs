@@ -64,11 +64,7 @@ mod tests {
     fn reference(crc: u32, data: &[u8]) -> u32 {
         !data.iter().fold(!crc, |state, &byte| {
             (0..8).fold(state ^ u32::from(byte), |s, _| {
-                if s & 1 == 1 {
-                    s >> 1 ^ 0x82F6_3B78
-                } else {
-                    s >> 1
-                }
+                if s & 1 == 1 { s >> 1 ^ 0x82F6_3B78 } else { s >> 1 }
             })
         })
     }
@@ -97,11 +93,7 @@ mod tests {
         for len in (0..300).chain([511, 512, 513, 1023, 4095, 4096, 4097, 8191]) {
             for offset in [0, 1, 3, 7, 8, 15, 31, 33, 63] {
                 let part = &data[offset..offset + len];
-                assert_eq!(
-                    crc32c(part),
-                    reference(0, part),
-                    "len {len} offset {offset}"
-                );
+                assert_eq!(crc32c(part), reference(0, part), "len {len} offset {offset}");
             }
         }
     }
@@ -113,11 +105,7 @@ mod tests {
         for at in 0..=data.len() {
             let (a, b) = data.split_at(at);
             assert_eq!(crc32c_append(crc32c(a), b), whole, "split at {at}");
-            assert_eq!(
-                crc32c_append(crc32c_append(0, a), b),
-                whole,
-                "split at {at}"
-            );
+            assert_eq!(crc32c_append(crc32c_append(0, a), b), whole, "split at {at}");
         }
     }
 

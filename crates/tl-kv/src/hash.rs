@@ -7,9 +7,7 @@ const FNV_OFFSET: u64 = 0xCBF2_9CE4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01B3;
 
 fn fnv1a64_append(state: u64, data: &[u8]) -> u64 {
-    data.iter().fold(state, |h, &byte| {
-        (h ^ u64::from(byte)).wrapping_mul(FNV_PRIME)
-    })
+    data.iter().fold(state, |h, &byte| (h ^ u64::from(byte)).wrapping_mul(FNV_PRIME))
 }
 
 /// FNV-1a, 64 bits.
@@ -21,9 +19,7 @@ pub fn fnv1a64(data: &[u8]) -> u64 {
 /// Never 0, which means "no hash".
 pub fn block_hash(parent: u64, tokens: &[u32]) -> u64 {
     let seed = fnv1a64_append(FNV_OFFSET, &parent.to_le_bytes());
-    let hash = tokens
-        .iter()
-        .fold(seed, |h, token| fnv1a64_append(h, &token.to_le_bytes()));
+    let hash = tokens.iter().fold(seed, |h, token| fnv1a64_append(h, &token.to_le_bytes()));
     hash.max(1)
 }
 
@@ -70,14 +66,7 @@ mod tests {
         check(10..=18, &[0xA9D3_89CF_014E_98C5, 0x3C04_F8FB_5C37_C8CD]);
         check(50..=53, &[0x4F6B_AC14_CBF5_09E5]);
         check(0..=8, &[0x2A89_9E40_6516_C205, 0x79F0_896F_71EF_9CAE]);
-        check(
-            100..=111,
-            &[
-                0x2C57_CB2C_161B_9E45,
-                0x1CF7_FB29_A2C1_6F3D,
-                0x6C4F_0A21_E6C1_796D,
-            ],
-        );
+        check(100..=111, &[0x2C57_CB2C_161B_9E45, 0x1CF7_FB29_A2C1_6F3D, 0x6C4F_0A21_E6C1_796D]);
         check(3..=13, &[0xD6C8_2218_D982_5FC1, 0x8215_B5B5_AF51_AAD8]);
         check([5, 5, 5, 9, 2], &[0xC617_8E2E_3810_F3A9]);
         check([], &[]);
@@ -87,10 +76,7 @@ mod tests {
     fn a_parent_names_the_whole_prefix() {
         let a = prompt_hashes(&[1, 2, 3, 4], 2);
         let b = prompt_hashes(&[9, 2, 3, 4], 2);
-        assert_ne!(
-            a[1], b[1],
-            "equal second blocks after different first blocks"
-        );
+        assert_ne!(a[1], b[1], "equal second blocks after different first blocks");
         assert_eq!(prompt_hashes(&[1, 2, 3], 0), []);
     }
 }

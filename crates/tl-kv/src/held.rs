@@ -32,10 +32,7 @@ impl Held {
 
     /// Takes over references that the caller owns, one per id.
     pub fn adopt(pool: &SharedKv, ids: Vec<u32>) -> Self {
-        Self {
-            pool: SharedKv::clone(pool),
-            ids,
-        }
+        Self { pool: SharedKv::clone(pool), ids }
     }
 
     /// The blocks, in order.
@@ -65,10 +62,7 @@ impl Held {
 
     /// Takes over everything `other` holds.
     pub fn append(&mut self, mut other: Held) {
-        debug_assert!(
-            SharedKv::ptr_eq(&self.pool, &other.pool),
-            "blocks of two pools"
-        );
+        debug_assert!(SharedKv::ptr_eq(&self.pool, &other.pool), "blocks of two pools");
         self.ids.append(&mut other.ids);
     }
 

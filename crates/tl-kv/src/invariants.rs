@@ -47,14 +47,7 @@ impl Invariant {
 
     /// `Err` with the detail unless `holds`.
     pub fn require(self, holds: bool, detail: impl FnOnce() -> String) -> Result<(), Violation> {
-        if holds {
-            Ok(())
-        } else {
-            Err(Violation {
-                invariant: self,
-                detail: detail(),
-            })
-        }
+        if holds { Ok(()) } else { Err(Violation { invariant: self, detail: detail() }) }
     }
 }
 

@@ -49,9 +49,7 @@ pub struct Slabs {
 
 impl std::fmt::Debug for Slabs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Slabs")
-            .field("cfg", &self.cfg)
-            .finish_non_exhaustive()
+        f.debug_struct("Slabs").field("cfg", &self.cfg).finish_non_exhaustive()
     }
 }
 
@@ -102,15 +100,9 @@ impl Slabs {
     /// As [`Slabs::read`] for whoever excludes reuse of the block by holding the pool.
     pub(crate) fn read_any(&self, id: u32) -> Result<BlockRead<'_>, KvError> {
         let data = self.slot(id)?.data.try_read().ok_or_else(|| {
-            KvError::busy(format!(
-                "{}: block {id} is being written",
-                Invariant::OneWriter
-            ))
+            KvError::busy(format!("{}: block {id} is being written", Invariant::OneWriter))
         })?;
-        Ok(BlockRead {
-            data,
-            slab_len: self.cfg.slab_len(),
-        })
+        Ok(BlockRead { data, slab_len: self.cfg.slab_len() })
     }
 
     /// Opens a block for writing by its one owner.
@@ -120,10 +112,7 @@ impl Slabs {
     pub fn write(&self, id: u32) -> Result<BlockWrite<'_>, KvError> {
         let slot = self.slot(id)?;
         let data = slot.data.try_write().ok_or_else(|| {
-            KvError::busy(format!(
-                "{}: block {id} is open elsewhere",
-                Invariant::OneWriter
-            ))
+            KvError::busy(format!("{}: block {id} is open elsewhere", Invariant::OneWriter))
         })?;
         // Pairs with the fence in `set_access`: either this load sees that the block was sealed,
         // or the sealing side sees this lock.
@@ -135,21 +124,14 @@ impl Slabs {
             } else {
                 (Invariant::SharedIsReadOnly, "it is registered or shared")
             };
-            return Err(KvError::invalid(format!(
-                "{rule}: block {id} is written but {why}"
-            )));
+            return Err(KvError::invalid(format!("{rule}: block {id} is written but {why}")));
         }
-        Ok(BlockWrite {
-            data,
-            slab_len: self.cfg.slab_len(),
-        })
+        Ok(BlockWrite { data, slab_len: self.cfg.slab_len() })
     }
 
     /// Publishes what the bookkeeping decided about a block.
     pub(crate) fn set_access(&self, id: u32, access: Access) {
-        self.slots[id as usize]
-            .access
-            .store(access as u8, Ordering::Release);
+        self.slots[id as usize].access.store(access as u8, Ordering::Release);
     }
 
     /// Forbids writing a block that is about to be registered; `false`, and nothing changed,
@@ -172,9 +154,7 @@ impl Slabs {
         is_v: bool,
     ) -> Result<SlabRead<'_>, KvError> {
         let range = self.slab_range(layer, is_v)?;
-        Ok(RwLockReadGuard::map(self.read_any(id)?.data, |data| {
-            &data[range]
-        }))
+        Ok(RwLockReadGuard::map(self.read_any(id)?.data, |data| &data[range]))
     }
 
     pub(crate) fn slab_write(
@@ -184,17 +164,12 @@ impl Slabs {
         is_v: bool,
     ) -> Result<SlabWrite<'_>, KvError> {
         let range = self.slab_range(layer, is_v)?;
-        Ok(RwLockWriteGuard::map(self.write(id)?.data, |data| {
-            &mut data[range]
-        }))
+        Ok(RwLockWriteGuard::map(self.write(id)?.data, |data| &mut data[range]))
     }
 
     fn slab_range(&self, layer: u32, is_v: bool) -> Result<std::ops::Range<usize>, KvError> {
         if layer >= self.cfg.n_layers {
-            return Err(KvError::invalid(format!(
-                "layer {layer} of {}",
-                self.cfg.n_layers
-            )));
+            return Err(KvError::invalid(format!("layer {layer} of {}", self.cfg.n_layers)));
         }
         let len = self.cfg.slab_len();
         let start = (layer as usize * 2 + usize::from(is_v)) * len;

@@ -69,9 +69,7 @@ pub fn write_block(
         )));
     }
     if hash != 0 && fill != cfg.block_tokens {
-        return Err(KvError::invalid(format!(
-            "block {id} has a hash but is not full"
-        )));
+        return Err(KvError::invalid(format!("block {id} has a hash but is not full")));
     }
     let block = slabs.read(id)?;
     let header = EnvHeader::v1(cfg, 1);
@@ -113,9 +111,7 @@ pub fn import_block_with(
     let slabs = {
         let books = lock(pool);
         if *view.header() != EnvHeader::v1(books.cfg(), 1) {
-            return Err(KvError::shape(
-                "the envelope was not checked against this pool",
-            ));
+            return Err(KvError::shape("the envelope was not checked against this pool"));
         }
         books.slabs()
     };
@@ -134,10 +130,7 @@ pub fn import_block_with(
     while !publish(pool, id, record.n_tokens, hash)? {
         match find(pool, &slabs, hash, record.payload)? {
             Found::Same(first) => {
-                return Ok(Imported {
-                    held: first,
-                    shared: true,
-                });
+                return Ok(Imported { held: first, shared: true });
             }
             Found::Nothing => {}
             Found::Other => {
@@ -146,10 +139,7 @@ pub fn import_block_with(
             }
         }
     }
-    Ok(Imported {
-        held,
-        shared: false,
-    })
+    Ok(Imported { held, shared: false })
 }
 
 enum Found {
@@ -167,11 +157,7 @@ fn find(pool: &SharedKv, slabs: &Slabs, hash: u64, payload: &[u8]) -> Result<Fou
     };
     let held = Held::adopt(pool, vec![id]);
     let same = put::is_block(slabs.read(id)?.all(), payload);
-    Ok(if same {
-        Found::Same(held)
-    } else {
-        Found::Other
-    })
+    Ok(if same { Found::Same(held) } else { Found::Other })
 }
 
 fn sole_record<'a>(view: &EnvelopeView<'a>, hash: u64) -> Result<RecordView<'a>, KvError> {
@@ -205,9 +191,7 @@ fn copy_and_prove(
     put::into_block_summed(block, payload, &mut crc);
     let (got, sent) = (crc.value(), view.crc());
     if got != sent {
-        return Err(KvError::proof(format!(
-            "reads back as {got:#010x}, {sent:#010x} was sent"
-        )));
+        return Err(KvError::proof(format!("reads back as {got:#010x}, {sent:#010x} was sent")));
     }
     Ok(())
 }
@@ -216,9 +200,5 @@ fn copy_and_prove(
 fn publish(pool: &SharedKv, id: u32, fill: u32, hash: u64) -> Result<bool, KvError> {
     let mut books = lock(pool);
     books.set_fill(id, fill)?;
-    if hash == 0 {
-        Ok(true)
-    } else {
-        books.register(id, hash)
-    }
+    if hash == 0 { Ok(true) } else { books.register(id, hash) }
 }

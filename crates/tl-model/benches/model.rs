@@ -42,7 +42,11 @@ fn main() {
         println!("                       tok/s   tok/s of processor time     bound");
         let t = best(|| prefill(model, &threads));
         let rate = |tokens: usize, seconds: f64| tokens as f64 / seconds;
-        println!("  prefill of {PROMPT}   {:8.1}   {:8.1}", rate(PROMPT, t.wall), rate(PROMPT, t.cpu));
+        println!(
+            "  prefill of {PROMPT}   {:8.1}   {:8.1}",
+            rate(PROMPT, t.wall),
+            rate(PROMPT, t.cpu)
+        );
         for batch in [1, 4, 16] {
             let t = best(|| decode(model, &threads, batch));
             let bound = bandwidth / model.bytes_per_step() as f64 * batch as f64;

@@ -85,7 +85,8 @@ pub(crate) fn in_parallel<T: Send>(
         done
     };
     let mut all = std::thread::scope(|scope| {
-        let helpers: Vec<_> = (1..threads.clamp(1, n.max(1))).map(|_| scope.spawn(worker)).collect();
+        let helpers: Vec<_> =
+            (1..threads.clamp(1, n.max(1))).map(|_| scope.spawn(worker)).collect();
         let mut all = worker();
         for helper in helpers {
             match helper.join() {

@@ -18,7 +18,12 @@ pub enum RopeScaling {
     /// Every position divided by the factor.
     Linear(f64),
     /// Llama 3.1's: long wavelengths are divided by `factor`, short ones kept, blended between.
-    Llama3 { factor: f64, low: f64, high: f64, original: f64 },
+    Llama3 {
+        factor: f64,
+        low: f64,
+        high: f64,
+        original: f64,
+    },
     /// One divisor per pair, as a GGUF file of such a model holds them.
     Factors(Vec<f32>),
 }

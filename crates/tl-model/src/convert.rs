@@ -109,7 +109,8 @@ mod tests {
         assert_eq!(out, expected, "{dtype:?}");
         let mut bits = vec![0xffff; expected.len()];
         to_f16(dtype, bytes, &mut bits);
-        let rounded: Vec<u16> = expected.iter().map(|&v| half::f16::from_f32(v).to_bits()).collect();
+        let rounded: Vec<u16> =
+            expected.iter().map(|&v| half::f16::from_f32(v).to_bits()).collect();
         assert_eq!(bits, rounded, "{dtype:?} as f16");
     }
 

@@ -63,6 +63,8 @@ pub enum ForwardError {
     /// A block of the table is no block of the pool, held by nobody, or not this span's to write.
     #[error("span {span}: block {block} cannot be used: {why}")]
     Block { span: usize, block: u32, why: String },
-    #[error("the model needs [layers, kv heads, head dimension] {needed:?}, the pool has {found:?}")]
+    #[error(
+        "the model needs [layers, kv heads, head dimension] {needed:?}, the pool has {found:?}"
+    )]
     PoolShape { needed: [u32; 3], found: [u32; 3] },
 }

@@ -273,7 +273,9 @@ impl Step<'_> {
         let (q_dim, kv_dim) = (c.q_dim(), c.kv_dim());
         let width = q_dim + 2 * kv_dim;
         for &Live { span, row, rows, position } in &self.ws.live {
-            for (i, qkv) in self.ws.qkv[row * width..][..rows * width].chunks_exact(width).enumerate() {
+            for (i, qkv) in
+                self.ws.qkv[row * width..][..rows * width].chunks_exact(width).enumerate()
+            {
                 let (k, v) = qkv[q_dim..].split_at(kv_dim);
                 kv.write(self.kernels, Place { span, layer, position: position + i }, k, v);
             }

@@ -52,7 +52,9 @@ impl GgufModel {
             return unsupported("mixture of experts (`llama.expert_count`)".into());
         }
         if self.number("attention.sliding_window")?.unwrap_or(0) > 0 {
-            return unsupported("sliding window attention (`llama.attention.sliding_window`)".into());
+            return unsupported(
+                "sliding window attention (`llama.attention.sliding_window`)".into(),
+            );
         }
         let dim = self.need("embedding_length")?;
         let n_heads = self.need("attention.head_count")?;
@@ -146,7 +148,14 @@ pub(crate) fn is_llama_tensor(name: &str, n_layers: usize) -> bool {
 
 /// The tensors of one layer.
 pub(crate) const LAYER_PARTS: [&str; 9] = [
-    "attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up",
+    "attn_norm",
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_output",
+    "ffn_norm",
+    "ffn_gate",
+    "ffn_up",
     "ffn_down",
 ];
 

@@ -79,7 +79,8 @@ impl<'a> SlabKv<'a> {
                 } else {
                     slabs.write(block).map(Open::Write)
                 };
-                let why = |e: tl_kv::KvError| ForwardError::Block { span, block, why: e.to_string() };
+                let why =
+                    |e: tl_kv::KvError| ForwardError::Block { span, block, why: e.to_string() };
                 open.push(opened.map_err(why)?);
             }
         }

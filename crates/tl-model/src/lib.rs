@@ -119,9 +119,9 @@ fn name_of(path: &Path) -> String {
 /// Whether a part of a file name says how the weights are stored.
 fn is_quantisation(part: &str) -> bool {
     let part = part.to_ascii_lowercase();
-    let quantised = part.strip_prefix('q').is_some_and(|rest| {
-        rest.starts_with(|c: char| c.is_ascii_digit()) && rest.contains('_')
-    });
+    let quantised = part
+        .strip_prefix('q')
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()) && rest.contains('_'));
     quantised || ["f32", "f16", "fp16", "bf16"].contains(&part.as_str())
 }
 

@@ -138,7 +138,10 @@ pub async fn start_engine_with(
     if engine_config.prefill_chunk == 0 {
         engine_config.prefill_chunk = pick_prefill_chunk(&mut backend, engine_config.block_tokens)
             .map_err(|source| StartError::Calibration { source })?;
-        tracing::info!(prefill_chunk = engine_config.prefill_chunk, "a step of this size takes about 100 ms here");
+        tracing::info!(
+            prefill_chunk = engine_config.prefill_chunk,
+            "a step of this size takes about 100 ms here"
+        );
     }
     let engine = Engine::spawn(wrap(Box::new(backend)), engine_config)?;
     let pool = engine.pool();

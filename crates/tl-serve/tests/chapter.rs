@@ -41,10 +41,7 @@ fn hand_example_envelope() {
     assert_eq!(fnv1a64(b"a"), 0xAF63_DC4C_8601_EC8C);
     assert_eq!(crc32c(b"123456789"), 0xE306_9283);
     assert_eq!(block_hash(0, &[1, 2]), 0xA91A_B0C1_027B_9366);
-    assert_eq!(
-        prompt_hashes(&[1, 2, 3, 4, 5], 2),
-        [0xA91A_B0C1_027B_9366, 0x03DF_8295_7160_5C60]
-    );
+    assert_eq!(prompt_hashes(&[1, 2, 3, 4, 5], 2), [0xA91A_B0C1_027B_9366, 0x03DF_8295_7160_5C60]);
 
     let cfg = KvCfg {
         n_blocks: 4,
@@ -361,10 +358,10 @@ async fn disaggregated_equals_colocated() {
             assert_eq!(handle.handle_id, id);
             assert_eq!(handle.decode_target, d.target());
             assert_eq!((handle.first_token, answer.first_token), (want[0], want[0]));
-            assert_eq!((handle.n_tokens, handle.prompt_tokens), (
-                prompt.len() as u32,
-                prompt.len() as u32
-            ));
+            assert_eq!(
+                (handle.n_tokens, handle.prompt_tokens),
+                (prompt.len() as u32, prompt.len() as u32)
+            );
             assert_eq!(handle.kv_format, 1);
             assert_eq!(handle.rng_draws_consumed, u32::from(temperature > 0.0));
             assert_eq!(handle.block_hashes, prompt_hashes(prompt, 4));
@@ -474,10 +471,7 @@ impl KvTransport for Liar {
 #[tokio::test]
 async fn evicted_block_is_resent() {
     let (p, d) = (fake::pool(32), fake::pool(32));
-    let liar = Liar {
-        receiver: Arc::new(KvReceiver::new(d.clone())),
-        pushes: AtomicUsize::new(0),
-    };
+    let liar = Liar { receiver: Arc::new(KvReceiver::new(d.clone())), pushes: AtomicUsize::new(0) };
     let prompt = tokens(0..=8);
     let seq = fake::prefill(&p, &prompt).expect("room");
     let moved = transfer(&liar, "nowhere:1", &p, "again", seq.held.ids(), &seq.hashes)
@@ -684,8 +678,8 @@ impl WorkerRegistry for Counting {
 async fn grpc_registry_roundtrip() {
     let counting = Counting::default();
     let last = counting.last.clone();
-    let router = tonic::transport::Server::builder()
-        .add_service(WorkerRegistryServer::new(counting));
+    let router =
+        tonic::transport::Server::builder().add_service(WorkerRegistryServer::new(counting));
     let server = spawn_router(loopback(), router).expect("a server");
     let registry =
         GrpcRegistry { target: server.addr.to_string(), timeout: Duration::from_secs(5) };

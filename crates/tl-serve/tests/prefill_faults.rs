@@ -225,8 +225,7 @@ async fn control_demands_the_token() {
         roles: vec!["prefill".into()],
     };
     let token = ClusterToken::new("a-secret-of-the-cluster").expect("long enough");
-    let options =
-        ControlOptions { token: Some(token.clone()), targets: TargetPolicy::Registered };
+    let options = ControlOptions { token: Some(token.clone()), targets: TargetPolicy::Registered };
     let server = serve_control_with(loopback(), service(), options).expect("a server");
     let mut client = EngineControlClient::connect(format!("http://{}", server.addr))
         .await

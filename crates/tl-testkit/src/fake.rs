@@ -129,8 +129,7 @@ fn write(slabs: &Slabs, id: u32, slot: usize, pos: usize, token: u32) -> Result<
             let slab = if is_v { block.v_mut(layer) } else { block.k_mut(layer) };
             for head in 0..cfg.n_kv_heads as usize {
                 for dim in 0..d {
-                    slab[(head * b + slot) * d + dim] =
-                        pattern(token, pos, layer, is_v, head, dim);
+                    slab[(head * b + slot) * d + dim] = pattern(token, pos, layer, is_v, head, dim);
                 }
             }
         }

@@ -57,7 +57,11 @@ fn quantile(sorted: &[Duration], q: f64) -> f64 {
 
 #[allow(clippy::print_stdout, reason = "a bench prints its figures")]
 fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
         let (one, split) = (gateway().await, gateway().await);
         let unified = engine(EngineRole::Unified, &one).await;

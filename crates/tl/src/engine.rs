@@ -11,7 +11,8 @@ use crate::cluster::{Addrs, announce};
 use crate::{models, stopping};
 
 pub(crate) async fn run(args: PartArgs) -> anyhow::Result<u8> {
-    let config = RuntimeConfig::load(Some(&args.config)).map_err(|error| UsageError(error.to_string()))?;
+    let config =
+        RuntimeConfig::load(Some(&args.config)).map_err(|error| UsageError(error.to_string()))?;
     config.check_engine().map_err(|error| UsageError(error.to_string()))?;
     let settings = EngineSettings::of(&config).map_err(|error| UsageError(error.to_string()))?;
 

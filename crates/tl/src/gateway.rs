@@ -7,7 +7,8 @@ use crate::cluster::{Addrs, announce};
 use crate::stopping;
 
 pub(crate) async fn run(args: PartArgs) -> anyhow::Result<u8> {
-    let config = RuntimeConfig::load(Some(&args.config)).map_err(|error| UsageError(error.to_string()))?;
+    let config =
+        RuntimeConfig::load(Some(&args.config)).map_err(|error| UsageError(error.to_string()))?;
     config.check_gateway().map_err(|error| UsageError(error.to_string()))?;
     let gateway = tl_gateway::start_gateway(&config).await?;
     if args.announce {

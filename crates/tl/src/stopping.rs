@@ -14,8 +14,10 @@ pub(crate) enum StopReason {
 
 /// Resolves once, at the first reason to stop.
 pub(crate) async fn requested(watch_stdin: bool) -> StopReason {
-    let mut terminate = signal(SignalKind::terminate()).expect("signal handlers can be installed at start");
-    let mut interrupt = signal(SignalKind::interrupt()).expect("signal handlers can be installed at start");
+    let mut terminate =
+        signal(SignalKind::terminate()).expect("signal handlers can be installed at start");
+    let mut interrupt =
+        signal(SignalKind::interrupt()).expect("signal handlers can be installed at start");
     tokio::select! {
         _ = terminate.recv() => StopReason::Terminate,
         _ = interrupt.recv() => StopReason::Interrupt,

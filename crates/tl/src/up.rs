@@ -93,10 +93,16 @@ fn announce(
         ui::out(&ready.to_string());
         return Ok(());
     }
-    let mut text = format!("\n{} in {:.1} s\n\n", paint("ready", Colour::Green), took.as_secs_f64());
+    let mut text =
+        format!("\n{} in {:.1} s\n\n", paint("ready", Colour::Green), took.as_secs_f64());
     for (name, addrs, _) in &parts {
-        let mut line = format!("  {name:<11} http://{:<21} metrics http://{}/metrics", addrs.http, addrs.health);
-        for (what, address) in [("control", &addrs.grpc), ("kv", &addrs.kv), ("registry", &addrs.registry)] {
+        let mut line = format!(
+            "  {name:<11} http://{:<21} metrics http://{}/metrics",
+            addrs.http, addrs.health
+        );
+        for (what, address) in
+            [("control", &addrs.grpc), ("kv", &addrs.kv), ("registry", &addrs.registry)]
+        {
             if let Some(address) = address {
                 line.push_str(&format!("  {what} {address}"));
             }
@@ -110,7 +116,11 @@ fn announce(
             edge.prefill, edge.decode, edge.blocks, edge.ms
         ));
     }
-    text.push_str(&format!("  logs        {}\n  workers     http://{}/workers\n\n", cluster.dir().display(), gateway.http));
+    text.push_str(&format!(
+        "  logs        {}\n  workers     http://{}/workers\n\n",
+        cluster.dir().display(),
+        gateway.http
+    ));
     text.push_str(&format!(
         "try it:\n\n  curl http://{}/v1/chat/completions -H 'content-type: application/json' \\\n    -d '{{\"model\": \"{model}\", \"messages\": \
          [{{\"role\": \"user\", \"content\": \"Why is the sky blue? Answer in two sentences.\"}}], \"stream\": true}}'\n",
@@ -126,22 +136,34 @@ async fn show(mut events: mpsc::UnboundedReceiver<PartEvent>, json: bool, quiet:
         match event {
             PartEvent::Log { part, index, line } => {
                 if !quiet {
-                    ui::note(&format!("{} {line}", paint(&format!("{part:>10} |"), Colour::Part(index))));
+                    ui::note(&format!(
+                        "{} {line}",
+                        paint(&format!("{part:>10} |"), Colour::Part(index))
+                    ));
                 }
             }
             PartEvent::Died { part, index, why, tail, log } => {
                 if json {
-                    ui::out(&serde_json::json!({"event": "died", "part": part, "why": why}).to_string());
+                    ui::out(
+                        &serde_json::json!({"event": "died", "part": part, "why": why}).to_string(),
+                    );
                 }
                 let label = paint(&format!("{part:>10} |"), Colour::Part(index));
-                ui::note(&format!("{label} {} {why}; its last lines (all of them in {}):", paint("died:", Colour::Red), log.display()));
+                ui::note(&format!(
+                    "{label} {} {why}; its last lines (all of them in {}):",
+                    paint("died:", Colour::Red),
+                    log.display()
+                ));
                 for line in tail {
                     ui::note(&format!("{label}   {}", paint(&line, Colour::Dim)));
                 }
             }
             PartEvent::Restarted { part, index, pid } => {
                 if json {
-                    ui::out(&serde_json::json!({"event": "restarted", "part": part, "pid": pid}).to_string());
+                    ui::out(
+                        &serde_json::json!({"event": "restarted", "part": part, "pid": pid})
+                            .to_string(),
+                    );
                 }
                 let label = paint(&format!("{part:>10} |"), Colour::Part(index));
                 ui::note(&format!("{label} started again on the same addresses"));

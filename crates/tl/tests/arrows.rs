@@ -13,7 +13,8 @@ fn graph() -> Graph {
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
     let packages = metadata["packages"].as_array().expect("packages");
     packages
         .iter()
@@ -56,7 +57,8 @@ fn crates_point_one_way() {
     ];
     for (name, allowed) in allowed {
         assert!(graph.contains_key(*name), "{name} is not in the workspace");
-        let inside: Vec<_> = reach(&graph, name).into_iter().filter(|dep| graph.contains_key(dep)).collect();
+        let inside: Vec<_> =
+            reach(&graph, name).into_iter().filter(|dep| graph.contains_key(dep)).collect();
         for dep in inside {
             assert!(allowed.contains(&dep.as_str()), "{name} must not depend on {dep}");
         }

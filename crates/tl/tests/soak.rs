@@ -47,13 +47,20 @@ fn settings(role: &str) -> EngineSettings {
 }
 
 /// Tells the gateway of an engine, with the KV address a test wants it to use.
-fn beat(engine: &Arc<RunningEngine>, role: &'static str, kv_address: String, registry: String) -> tokio::task::JoinHandle<()> {
+fn beat(
+    engine: &Arc<RunningEngine>,
+    role: &'static str,
+    kv_address: String,
+    registry: String,
+) -> tokio::task::JoinHandle<()> {
     let engine = Arc::clone(engine);
     tokio::spawn(async move {
         let at = engine.addresses();
-        let mut control = EngineControlClient::connect(format!("http://{}", at.grpc)).await.expect("control");
+        let mut control =
+            EngineControlClient::connect(format!("http://{}", at.grpc)).await.expect("control");
         let info = control.info(InfoRequest {}).await.expect("info").into_inner();
-        let mut client = WorkerRegistryClient::connect(format!("http://{registry}")).await.expect("registry");
+        let mut client =
+            WorkerRegistryClient::connect(format!("http://{registry}")).await.expect("registry");
         loop {
             let kv = lock(&engine.engine().pool()).stats();
             let stats = engine.engine().stats();
@@ -110,7 +117,9 @@ async fn ten_thousand_requests_leave_nothing_behind() {
     let registry = gateway.addresses().registry.to_string();
     let mut engines = Vec::new();
     for role in ["prefill", "decode", "decode"] {
-        engines.push(Arc::new(start_engine(settings(role), tl_model::tiny(7)).await.expect("an engine")));
+        engines.push(Arc::new(
+            start_engine(settings(role), tl_model::tiny(7)).await.expect("an engine"),
+        ));
     }
     let mut proxies = Vec::new();
     for engine in &engines[1..] {
@@ -121,11 +130,13 @@ async fn ten_thousand_requests_leave_nothing_behind() {
     for (engine, proxy) in engines[1..].iter().zip(&proxies) {
         beats.push(beat(engine, "decode", proxy.target(), registry.clone()));
     }
-    let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client");
+    let http =
+        reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client");
     let base = format!("http://{}", gateway.addresses().http);
     let url = format!("{base}/v1/completions");
     let reference = json!({"model": "tiny", "prompt": "what does the sea say", "max_tokens": 24, "temperature": 0.9, "seed": 3});
-    let expected = eventually_ask(&http, &url, &reference).await.expect("an answer before anything is broken");
+    let expected =
+        eventually_ask(&http, &url, &reference).await.expect("an answer before anything is broken");
 
     let cutter = tokio::spawn({
         let proxies = proxies.clone();
@@ -136,7 +147,8 @@ async fn ten_thousand_requests_leave_nothing_behind() {
                 let proxy = &proxies[usize::try_from(random.below(2)).expect("small")];
                 match random.below(3) {
                     0 => proxy.cut_all(),
-                    1 => proxy.set(Faults { cut_after: Some(random.below(60_000)), ..Faults::default() }),
+                    1 => proxy
+                        .set(Faults { cut_after: Some(random.below(60_000)), ..Faults::default() }),
                     _ => {}
                 }
                 tokio::time::sleep(Duration::from_millis(20 + random.below(60))).await;
@@ -149,7 +161,8 @@ async fn ten_thousand_requests_leave_nothing_behind() {
     let answered = Arc::new(AtomicU64::new(0));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
-            let (http, url, sent, answered) = (http.clone(), url.clone(), Arc::clone(&sent), Arc::clone(&answered));
+            let (http, url, sent, answered) =
+                (http.clone(), url.clone(), Arc::clone(&sent), Arc::clone(&answered));
             tokio::spawn(async move {
                 let mut random = Random(client);
                 while sent.fetch_add(1, Ordering::Relaxed) < REQUESTS {
@@ -163,7 +176,11 @@ async fn ten_thousand_requests_leave_nothing_behind() {
                         "n": 1 + random.below(8) / 7,
                     });
                     let leaves = random.below(2) == 0;
-                    let patience = if leaves { Duration::from_micros(random.below(50_000)) } else { Duration::from_secs(120) };
+                    let patience = if leaves {
+                        Duration::from_micros(random.below(50_000))
+                    } else {
+                        Duration::from_secs(120)
+                    };
                     // Who is refused asks again, as the status says.
                     let answer = async {
                         while ask(&http, &url, &body).await.is_none() {
@@ -185,7 +202,10 @@ async fn ten_thousand_requests_leave_nothing_behind() {
     for proxy in &proxies {
         proxy.set(Faults::default());
     }
-    assert!(answered.load(Ordering::Relaxed) > REQUESTS / 10, "most who stay are answered: {answered:?}");
+    assert!(
+        answered.load(Ordering::Relaxed) > REQUESTS / 10,
+        "most who stay are answered: {answered:?}"
+    );
 
     for engine in &engines {
         let engine = Arc::clone(engine);
@@ -195,7 +215,11 @@ async fn ten_thousand_requests_leave_nothing_behind() {
             let pool = lock(&pool);
             let kv = pool.stats();
             let waiting = engine.receiver().map_or(0, |receiver| receiver.pending());
-            kv.used == 0 && stats.queued == 0 && stats.running == 0 && waiting == 0 && pool.check().is_ok()
+            kv.used == 0
+                && stats.queued == 0
+                && stats.running == 0
+                && waiting == 0
+                && pool.check().is_ok()
         });
         assert!(quiet.await, "an engine's pool, queue and handles return to baseline");
     }

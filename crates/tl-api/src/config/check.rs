@@ -38,11 +38,7 @@ impl Checks<'_> {
     }
 
     fn done(self) -> Result<(), ConfigError> {
-        if self.problems.is_empty() {
-            Ok(())
-        } else {
-            Err(ConfigError { problems: self.problems })
-        }
+        if self.problems.is_empty() { Ok(()) } else { Err(ConfigError { problems: self.problems }) }
     }
 }
 

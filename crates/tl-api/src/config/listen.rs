@@ -46,9 +46,8 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Listen, String> {
-        let rule = || {
-            format!("{text:?} is no listen address; write host:port, 127.0.0.1:8080 or :8080")
-        };
+        let rule =
+            || format!("{text:?} is no listen address; write host:port, 127.0.0.1:8080 or :8080");
         let (host, port) = text.rsplit_once(':').ok_or_else(rule)?;
         let port = port.parse().map_err(|_| rule())?;
         let host = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {

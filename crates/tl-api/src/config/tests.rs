@@ -79,7 +79,10 @@ fn ext_is_free_and_nothing_else_is() {
 #[test]
 fn errors_say_file_key_value_reason_and_fix() {
     let check = |text: &str, expect: &str| assert_eq!(problem(text, &[]), expect);
-    check("[engine]\nkv_blocks = \"many\"", "runtime.toml: engine.kv_blocks = \"many\": must be u32");
+    check(
+        "[engine]\nkv_blocks = \"many\"",
+        "runtime.toml: engine.kv_blocks = \"many\": must be u32",
+    );
     check("[engine]\nkv_blocks = 0", "runtime.toml: engine.kv_blocks = 0: must be 1 to 4294967295");
     check(
         "[engine]\nrole = \"both\"",
@@ -187,7 +190,18 @@ fn listen_addresses() {
     check("[::1]:1", "[::1]:1", true);
     check("[::]:1", "[::]:1", false);
     check("engine-0:50051", "engine-0:50051", false);
-    for text in ["", "8080", "host", "host:", "host:x", "host:99999", "::1:1", "[x]:1", "http://a:1", "a b:1"] {
+    for text in [
+        "",
+        "8080",
+        "host",
+        "host:",
+        "host:x",
+        "host:99999",
+        "::1:1",
+        "[x]:1",
+        "http://a:1",
+        "a b:1",
+    ] {
         assert!(text.parse::<Listen>().is_err(), "{text}");
     }
 }

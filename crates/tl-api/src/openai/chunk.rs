@@ -16,7 +16,10 @@ pub struct ChunkPart {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParsedChunk {
-    Parts { parts: Vec<ChunkPart>, usage: Option<Usage> },
+    Parts {
+        parts: Vec<ChunkPart>,
+        usage: Option<Usage>,
+    },
     /// The stream's error event; the object under `error` as text, for a log line.
     Error(String),
 }

@@ -75,11 +75,7 @@ impl<'a> Fields<'a> {
         let Some(value) = self.get(name) else { return Ok(None) };
         match value.as_u64() {
             Some(n) if (min..=max).contains(&n) => Ok(Some(n)),
-            _ => Err(wrong(
-                &self.path_of(name),
-                &format!("an integer from {min} to {max}"),
-                value,
-            )),
+            _ => Err(wrong(&self.path_of(name), &format!("an integer from {min} to {max}"), value)),
         }
     }
 

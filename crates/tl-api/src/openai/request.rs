@@ -367,10 +367,9 @@ fn chat_logprobs(fields: &Fields<'_>) -> Result<Option<u32>, ApiError> {
     match (fields.bool("logprobs")?.unwrap_or(false), top) {
         (true, top) => Ok(Some(top.unwrap_or(0) as u32)),
         (false, None | Some(0)) => Ok(None),
-        (false, Some(_)) => Err(ApiError::bad_request(
-            "`top_logprobs` needs `logprobs` to be true",
-            "top_logprobs",
-        )),
+        (false, Some(_)) => {
+            Err(ApiError::bad_request("`top_logprobs` needs `logprobs` to be true", "top_logprobs"))
+        }
     }
 }
 

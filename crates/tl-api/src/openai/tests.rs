@@ -78,11 +78,27 @@ fn fields_are_read() {
 #[test]
 fn null_is_absent_and_unknown_fields_are_ignored() {
     let names = [
-        "temperature", "top_p", "top_k", "stop", "max_tokens", "n", "seed", "logprobs", "stream",
-        "stream_options", "user", "tools", "tool_choice", "response_format", "logit_bias",
+        "temperature",
+        "top_p",
+        "top_k",
+        "stop",
+        "max_tokens",
+        "n",
+        "seed",
+        "logprobs",
+        "stream",
+        "stream_options",
+        "user",
+        "tools",
+        "tool_choice",
+        "response_format",
+        "logit_bias",
     ];
-    let nulls: Value =
-        names.iter().map(|n| ((*n).to_owned(), Value::Null)).collect::<serde_json::Map<_, _>>().into();
+    let nulls: Value = names
+        .iter()
+        .map(|n| ((*n).to_owned(), Value::Null))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
     assert_eq!(chat(nulls), chat(json!({})));
     assert_eq!(chat(json!({"metadata": {"a": 1}, "store": false, "x": [1]})), chat(json!({})));
 }
@@ -210,7 +226,8 @@ fn content_parts_are_joined_and_roles_known() {
         {"role": "assistant", "content": "x", "tool_calls": []}, {"role": "tool", "content": ""},
     ]);
     let Input::Messages(got) = chat(json!({"messages": messages})).unwrap().input else { panic!() };
-    let got: Vec<(&str, &str)> = got.iter().map(|m| (m.role.as_str(), m.content.as_str())).collect();
+    let got: Vec<(&str, &str)> =
+        got.iter().map(|m| (m.role.as_str(), m.content.as_str())).collect();
     assert_eq!(got, [("system", "s"), ("user", "ab"), ("assistant", "x"), ("tool", "")]);
 }
 
@@ -232,7 +249,8 @@ fn bodies_that_are_no_object_are_refused() {
 
 #[test]
 fn internal_fields_are_read_only_from_servers() {
-    let body = json!({"model": "m", "prompt": "x", "seed": 5, "tl_seed": u64::MAX, "tl_prompt_ids": [3]});
+    let body =
+        json!({"model": "m", "prompt": "x", "seed": 5, "tl_seed": u64::MAX, "tl_prompt_ids": [3]});
     let body = body.to_string();
     let client = Generate::parse(Kind::Completion, body.as_bytes(), Internal::Ignored).unwrap();
     assert_eq!((client.seed, client.tl_prompt_ids), (Some(5), None));
@@ -246,14 +264,17 @@ fn internal_fields_are_read_only_from_servers() {
 fn choice_seeds_are_child_seeds() {
     assert_eq!(choice_seed(77, 0), 77);
     // child_seed(0, 4) of the contract is 17909611376780542444; ours start at purpose 17.
-    let child = |seed: u64, p: u64| choice_seed(seed.wrapping_sub(13u64.wrapping_mul(0x9E37_79B9_7F4A_7C15)), (p - 3) as u32);
+    let child = |seed: u64, p: u64| {
+        choice_seed(seed.wrapping_sub(13u64.wrapping_mul(0x9E37_79B9_7F4A_7C15)), (p - 3) as u32)
+    };
     assert_eq!(child(0, 4), 17_909_611_376_780_542_444);
     assert_eq!(child(77, 4), 3_633_191_138_996_939_195);
     assert_ne!(choice_seed(0, 1), choice_seed(0, 2));
 }
 
 fn any_generate() -> impl Strategy<Value = Generate> {
-    let f32s = (0.0f32..=2.0, 0.01f32..=1.0, 0.0f32..=1.0, 0.01f32..=10.0, -2.0f32..=2.0, -2.0f32..=2.0);
+    let f32s =
+        (0.0f32..=2.0, 0.01f32..=1.0, 0.0f32..=1.0, 0.01f32..=10.0, -2.0f32..=2.0, -2.0f32..=2.0);
     let sampling = (f32s, 0u32..100).prop_map(|((t, p, m, r, pp, fp), k)| Sampling {
         temperature: t.into(),
         top_p: p.into(),
@@ -263,9 +284,8 @@ fn any_generate() -> impl Strategy<Value = Generate> {
         presence_penalty: pp.into(),
         frequency_penalty: fp.into(),
     });
-    let role = prop_oneof![
-        Just(Role::System), Just(Role::User), Just(Role::Assistant), Just(Role::Tool)
-    ];
+    let role =
+        prop_oneof![Just(Role::System), Just(Role::User), Just(Role::Assistant), Just(Role::Tool)];
     let message = (role, ".*").prop_map(|(role, content)| ChatMessage { role, content });
     let input = prop_oneof![
         proptest::collection::vec(message, 1..4).prop_map(Input::Messages),
@@ -344,7 +364,10 @@ fn tokenize_bodies() {
         TokenizeInput::Text { text: "a".into(), add_special: false }
     );
     assert_eq!(parse(json!({"model": "m"})).unwrap_err().param.as_deref(), Some("text"));
-    assert_eq!(parse_tokenize_response(tokenize_response(&[1, 2]).to_string().as_bytes()), Some(vec![1, 2]));
+    assert_eq!(
+        parse_tokenize_response(tokenize_response(&[1, 2]).to_string().as_bytes()),
+        Some(vec![1, 2])
+    );
     assert_eq!(parse_tokenize_response(b"{\"ids\":[-1]}"), None);
 }
 
@@ -353,7 +376,11 @@ fn logprob(token: &str, logprob: f64) -> TokenLogprob {
         token: token.into(),
         logprob,
         bytes: Some(token.as_bytes().to_vec()),
-        top: vec![TopLogprob { token: token.into(), logprob, bytes: Some(token.as_bytes().to_vec()) }],
+        top: vec![TopLogprob {
+            token: token.into(),
+            logprob,
+            bytes: Some(token.as_bytes().to_vec()),
+        }],
     }
 }
 
@@ -403,19 +430,20 @@ fn chat_shapes() {
         })
     );
     let last = head.usage_chunk(usage);
-    assert_eq!((last["choices"].clone(), last["usage"]["total_tokens"].clone()), (json!([]), json!(7)));
+    assert_eq!(
+        (last["choices"].clone(), last["usage"]["total_tokens"].clone()),
+        (json!([]), json!(7))
+    );
 }
 
 #[test]
 fn text_completion_shapes() {
     let head = head(Kind::Completion);
     let tokens = vec![logprob("grü", -0.5), logprob("ß", f64::NEG_INFINITY)];
-    let delta = Delta {
-        text: "grüß".into(),
-        logprobs: Some(tokens),
-        text_offset: 10,
-        ..Delta::default()
-    };
+    let delta =
+        Delta {
+            text: "grüß".into(), logprobs: Some(tokens), text_offset: 10, ..Delta::default()
+        };
     assert_eq!(
         head.chunk(&delta)["choices"][0],
         json!({
@@ -444,7 +472,10 @@ fn chunks_are_read_back() {
         };
         let parsed = parse_chunk(kind, &head.chunk(&delta).to_string()).unwrap();
         let ParsedChunk::Parts { parts, usage: None } = parsed else { panic!("{parsed:?}") };
-        assert_eq!((parts[0].index, parts[0].text.as_str(), parts[0].finish), (2, "a", delta.finish));
+        assert_eq!(
+            (parts[0].index, parts[0].text.as_str(), parts[0].finish),
+            (2, "a", delta.finish)
+        );
         let logprobs = parts[0].logprobs.as_ref().unwrap();
         assert_eq!((logprobs[0].token.as_str(), logprobs[0].logprob), ("a", -1.5));
         assert_eq!(logprobs[0].top.len(), 1);

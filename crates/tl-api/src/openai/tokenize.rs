@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::fields::{Fields, parse_object, token_ids};
-use super::request::{ChatMessage, Generate, Input, MAX_BODY_BYTES, messages, messages_json, model};
+use super::request::{
+    ChatMessage, Generate, Input, MAX_BODY_BYTES, messages, messages_json, model,
+};
 use crate::error::ApiError;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

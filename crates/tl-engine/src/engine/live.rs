@@ -6,9 +6,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::door::{Entry, Place, Ticket};
 use super::{Event, TokenOut};
-use crate::sample::{
-    History, PURPOSE_SAMPLE, Pcg32, SampleError, Sampler, SamplingParams, stream,
-};
+use crate::sample::{History, PURPOSE_SAMPLE, Pcg32, SampleError, Sampler, SamplingParams, stream};
 use crate::sched::Table;
 
 /// A request on its way to the engine's thread.

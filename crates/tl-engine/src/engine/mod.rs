@@ -71,7 +71,9 @@ impl Engine {
         let shape = backend.shape();
         let config = |why: &str| Err(EngineError::Config(why.to_owned()));
         match () {
-            () if cfg.max_batch_tokens == 0 => return config("max_batch_tokens must be at least 1"),
+            () if cfg.max_batch_tokens == 0 => {
+                return config("max_batch_tokens must be at least 1");
+            }
             () if cfg.max_seqs == 0 => return config("max_seqs must be at least 1"),
             () if cfg.queue_capacity == 0 => return config("queue_capacity must be at least 1"),
             () if cfg.prefill_chunk == 0 => return config("prefill_chunk must be at least 1"),

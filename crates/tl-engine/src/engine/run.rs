@@ -224,8 +224,7 @@ impl Runner {
         let tickets: Vec<Option<Arc<Ticket>>> = rows.iter().map(ticket).collect();
         let mut dropped = vec![false; rows.len()];
         let mut keep = |i: usize| {
-            let wanted =
-                tickets[i].as_ref().is_some_and(|t| t.aborted(Instant::now()).is_none());
+            let wanted = tickets[i].as_ref().is_some_and(|t| t.aborted(Instant::now()).is_none());
             let keep = wanted && !door.gauges.stopped.load(Ordering::Relaxed);
             dropped[i] |= !keep;
             keep

@@ -37,8 +37,7 @@ pub struct EngineStats {
 impl EngineStats {
     /// Whether there is work and none of it has moved for `after`.
     pub fn stalled(&self, now: Instant, after: Duration) -> bool {
-        self.queued + self.running > 0
-            && now.saturating_duration_since(self.last_progress) > after
+        self.queued + self.running > 0 && now.saturating_duration_since(self.last_progress) > after
     }
 
     /// Hit tokens over looked-up tokens, 0 before the first lookup.

@@ -118,14 +118,23 @@ pub enum Event {
     /// The request runs for the first time; `cached_tokens` of its prompt came from the prefix
     /// cache. 0 for a resumed request, whose KV came from another engine and not from this one's
     /// cache.
-    Admitted { cached_tokens: usize },
+    Admitted {
+        cached_tokens: usize,
+    },
     Token(TokenOut),
     /// The prompt's blocks, after the first token, when `until` is `FirstToken`. `hashes` names the
     /// full ones, in order; they are registered and stay cached when `held` is dropped.
-    Prefilled { held: Held, hashes: Vec<u64>, cached_tokens: usize },
+    Prefilled {
+        held: Held,
+        hashes: Vec<u64>,
+        cached_tokens: usize,
+    },
     /// `completion_tokens` counts the tokens of the answer, one given by `Start::Resume` included
     /// and a stop id, which is not part of it, excluded.
-    Finished { reason: Finish, completion_tokens: usize },
+    Finished {
+        reason: Finish,
+        completion_tokens: usize,
+    },
     Failed(EngineError),
 }
 

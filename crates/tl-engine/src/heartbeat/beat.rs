@@ -63,7 +63,10 @@ impl BeatState {
     fn missed(&self, why: &str) {
         self.failed.fetch_add(1, Ordering::AcqRel);
         if self.consecutive_failures.fetch_add(1, Ordering::AcqRel) == 0 {
-            tracing::warn!(error = why, "the worker registry does not answer; trying again at every beat");
+            tracing::warn!(
+                error = why,
+                "the worker registry does not answer; trying again at every beat"
+            );
         }
     }
 }

@@ -11,8 +11,7 @@ use super::receiver::Inner;
 
 /// Starts the timer; false when the system gives no thread. The next push tries again.
 pub(super) fn spawn(inner: Arc<Inner>) -> bool {
-    let spawned =
-        std::thread::Builder::new().name("tl-kv-lease".into()).spawn(move || run(&inner));
+    let spawned = std::thread::Builder::new().name("tl-kv-lease".into()).spawn(move || run(&inner));
     if let Err(error) = &spawned {
         tracing::error!(%error, "no thread for the kv lease timer");
     }

@@ -141,8 +141,7 @@ impl Session {
     }
 
     fn land(&mut self) -> Result<KvAck, Status> {
-        let assembly =
-            std::mem::replace(&mut self.assembly, PushAssembly::new(self.inner.limits));
+        let assembly = std::mem::replace(&mut self.assembly, PushAssembly::new(self.inner.limits));
         let ack = assembly.finish().map_err(|e| refusal(&e))?;
         let held = std::mem::replace(&mut self.held, Held::empty(&self.inner.pool));
         let n_tokens = {

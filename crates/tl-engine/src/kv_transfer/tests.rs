@@ -85,7 +85,8 @@ fn a_push_that_contradicts_the_pool_is_not_made() {
 
 #[test]
 fn blocks_larger_than_a_message_are_refused_by_name() {
-    let llama_70b = KvCfg { block_tokens: 16, n_layers: 80, n_kv_heads: 8, head_dim: 128, ..fake::cfg(1) };
+    let llama_70b =
+        KvCfg { block_tokens: 16, n_layers: 80, n_kv_heads: 8, head_dim: 128, ..fake::cfg(1) };
     let refused = check_block_size(&llama_70b).expect_err("5 242 880 bytes and a little");
     assert_eq!(refused.envelope, 5_242_880 + 44);
     assert!(refused.to_string().contains("[engine].block_size"));
@@ -104,9 +105,14 @@ fn the_token_is_demanded_whole() {
         token.check(&metadata).map_err(|s| s.code())
     };
     assert_eq!(with(Some("correct-horse-battery")), Ok(()));
-    for wrong in [None, Some(""), Some("correct-horse-batterz"), Some("correct-horse-batter"),
-        Some("correct-horse-battery-"), Some("xorrect-horse-battery")]
-    {
+    for wrong in [
+        None,
+        Some(""),
+        Some("correct-horse-batterz"),
+        Some("correct-horse-batter"),
+        Some("correct-horse-battery-"),
+        Some("xorrect-horse-battery"),
+    ] {
         assert_eq!(with(wrong), Err(Code::Unauthenticated), "{wrong:?}");
     }
     let mut attached = MetadataMap::new();
@@ -123,9 +129,20 @@ fn targets_are_host_and_port() {
     for good in ["127.0.0.1:1", "localhost:65535", "[::1]:50052", "d-0.decode.svc:50052"] {
         options.endpoint(good).expect(good);
     }
-    for bad in ["", ":1", "host", "host:", "host:x", "host:65536", "http://host:1", "u@host:1",
-        "host:1/path", "host :1", "host:1?q", "ho\nst:1"]
-    {
+    for bad in [
+        "",
+        ":1",
+        "host",
+        "host:",
+        "host:x",
+        "host:65536",
+        "http://host:1",
+        "u@host:1",
+        "host:1/path",
+        "host :1",
+        "host:1?q",
+        "ho\nst:1",
+    ] {
         assert_eq!(options.endpoint(bad).expect_err(bad).code, Code::InvalidArgument, "{bad}");
     }
 }

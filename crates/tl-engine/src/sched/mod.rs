@@ -187,8 +187,7 @@ impl Scheduler {
         };
         let id = SeqId(self.arrivals);
         let cfg = &self.cfg;
-        let rank =
-            Rank::new(cfg.policy, new.priority, cfg.aging_steps, self.arrivals, self.step);
+        let rank = Rank::new(cfg.policy, new.priority, cfg.aging_steps, self.arrivals, self.step);
         self.arrivals += 1;
         self.fresh += 1;
         let seq = Seq {

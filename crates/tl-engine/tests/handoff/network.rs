@@ -185,10 +185,7 @@ async fn a_message_over_the_limit_is_refused() {
         .await
         .expect("the server listens");
     let refused = client.push_kv(tokio_stream::iter(push)).await.expect_err("too large");
-    assert!(
-        matches!(refused.code(), Code::OutOfRange | Code::ResourceExhausted),
-        "{refused}"
-    );
+    assert!(matches!(refused.code(), Code::OutOfRange | Code::ResourceExhausted), "{refused}");
     baseline.await_restored(DEADLINE).await;
     assert_eq!(d.receiver.pending(), 0);
 }

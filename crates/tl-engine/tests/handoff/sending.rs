@@ -80,9 +80,13 @@ async fn one_resend_after_not_found_and_only_then() {
     assert_eq!(run(&nothing_named).await.expect_err("no use").code, Code::NotFound);
     check(&nothing_named, 1, 3);
 
-    for code in [Code::DataLoss, Code::Unavailable, Code::ResourceExhausted, Code::AlreadyExists,
-        Code::Unauthenticated]
-    {
+    for code in [
+        Code::DataLoss,
+        Code::Unavailable,
+        Code::ResourceExhausted,
+        Code::AlreadyExists,
+        Code::Unauthenticated,
+    ] {
         let refused = Scripted { refusals: vec![code; 5].into(), ..Scripted::default() };
         assert_eq!(run(&refused).await.expect_err("refused").code, code, "as the peer said it");
         check(&refused, 1, 1);
@@ -216,7 +220,8 @@ fn fill(pool: &SharedKv, held: &Held, value: u16) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_transfer_reads_no_block_that_is_not_its_own() {
-    let (p, d) = (tl_kv::pool::shared(LARGE).expect("valid"), tl_kv::pool::shared(LARGE).expect("valid"));
+    let (p, d) =
+        (tl_kv::pool::shared(LARGE).expect("valid"), tl_kv::pool::shared(LARGE).expect("valid"));
     let receiver = Arc::new(KvReceiver::new(d.clone()));
     let server = serve_kv(loopback(), receiver.clone()).expect("a server");
     let faults = Faults { bytes_per_second: Some(20_000_000), ..Faults::default() };
@@ -245,22 +250,24 @@ async fn a_dropped_transfer_reads_no_block_that_is_not_its_own() {
     proxy.set(Faults::default());
     let slabs = lock(&d).slabs();
     let clean = || {
-        (0..LARGE.n_blocks).all(|id| {
-            slabs.read(id).map_or(true, |block| block.all().iter().all(|&x| x != 0x4000))
-        })
+        (0..LARGE.n_blocks)
+            .all(|id| slabs.read(id).map_or(true, |block| block.all().iter().all(|&x| x != 0x4000)))
     };
-    assert!(eventually(DEADLINE, || {
-        assert!(clean(), "a block of the next owner has arrived");
-        used(&d) == 0
-    })
-    .await);
+    assert!(
+        eventually(DEADLINE, || {
+            assert!(clean(), "a block of the next owner has arrived");
+            used(&d) == 0
+        })
+        .await
+    );
     assert_eq!((receiver.pending(), moved.load(Ordering::SeqCst)), (0, 0));
     baseline.assert_restored();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_link_is_not_a_dead_one() {
-    let (p, d) = (tl_kv::pool::shared(LARGE).expect("valid"), tl_kv::pool::shared(LARGE).expect("valid"));
+    let (p, d) =
+        (tl_kv::pool::shared(LARGE).expect("valid"), tl_kv::pool::shared(LARGE).expect("valid"));
     let receiver = Arc::new(KvReceiver::new(d.clone()));
     let server = serve_kv(loopback(), receiver.clone()).expect("a server");
     let faults = Faults { bytes_per_second: Some(20_000_000), ..Faults::default() };

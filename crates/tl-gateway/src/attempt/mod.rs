@@ -29,9 +29,15 @@ use crate::route::Blocked;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
     /// A pair was chosen and counted; `handle` is fresh and unguessable.
-    RoutedPair { prefill: Slot, decode: Slot, handle: String },
+    RoutedPair {
+        prefill: Slot,
+        decode: Slot,
+        handle: String,
+    },
     /// One engine was chosen and counted.
-    RoutedAlone { engine: Slot },
+    RoutedAlone {
+        engine: Slot,
+    },
     NotRouted(Blocked),
     Prefilled(First),
     PrefillFailed(PrefillFailure),
@@ -61,15 +67,31 @@ pub struct First {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Choose engines; answered by a `Routed..` or `NotRouted`.
-    Route { exclude: Vec<Slot>, avoid: Vec<Slot>, alone_allowed: bool },
+    Route {
+        exclude: Vec<Slot>,
+        avoid: Vec<Slot>,
+        alone_allowed: bool,
+    },
     /// Answered by `Prefilled` or `PrefillFailed`.
-    Prefill { prefill: Slot, decode: Slot, handle: String },
+    Prefill {
+        prefill: Slot,
+        decode: Slot,
+        handle: String,
+    },
     /// Tell the engine to stop; the prefill still answers.
-    CancelPrefill { prefill: Slot, handle: String },
+    CancelPrefill {
+        prefill: Slot,
+        handle: String,
+    },
     /// Resume from the handle; answered by `Decode..`.
-    Decode { decode: Slot, handle: String },
+    Decode {
+        decode: Slot,
+        handle: String,
+    },
     /// Have one engine serve it whole; answered by `Decode..`.
-    ServeAlone { engine: Slot },
+    ServeAlone {
+        engine: Slot,
+    },
     /// Hand the first token's part of the answer to the client.
     SendFirst,
     /// Hand the decode engine's latest output to the client.
@@ -79,7 +101,10 @@ pub enum Action {
     /// Drop the decode engine's stream.
     StopDecode,
     /// Give back what waits under the handle.
-    Release { decode: Slot, handle: String },
+    Release {
+        decode: Slot,
+        handle: String,
+    },
     /// The engine failed.
     Blame(Slot),
     /// The engine works.
@@ -104,8 +129,15 @@ enum State {
     Prefilling(Pair),
     /// The client left during prefill, which still has to answer.
     Leaving(Pair),
-    Decoding { pair: Pair, accepted: bool, began: bool },
-    Alone { engine: Slot, began: bool },
+    Decoding {
+        pair: Pair,
+        accepted: bool,
+        began: bool,
+    },
+    Alone {
+        engine: Slot,
+        began: bool,
+    },
     Ended,
 }
 
@@ -394,9 +426,7 @@ impl Attempt {
         match why {
             Blocked::NoRoom => busy(),
             Blocked::NoWorker if self.attempts > 0 => self.exhausted(),
-            Blocked::NoWorker => {
-                ApiError::no_capacity("no engine that serves this model is ready")
-            }
+            Blocked::NoWorker => ApiError::no_capacity("no engine that serves this model is ready"),
             Blocked::UnknownModel => ApiError::model_not_found(&self.model),
             Blocked::TooLong => ApiError::context_length(
                 "the prompt is longer than the context of the model or the memory of its engines",

@@ -342,7 +342,9 @@ struct World {
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 enum Pending {
-    Route { alone: bool },
+    Route {
+        alone: bool,
+    },
     Prefill,
     Decode,
     #[default]

@@ -17,8 +17,14 @@ const PROBE_LIMIT: Duration = Duration::from_secs(10);
 enum State {
     #[default]
     Closed,
-    Open { until: Instant, pause: Duration },
-    Probing { since: Instant, pause: Duration },
+    Open {
+        until: Instant,
+        pause: Duration,
+    },
+    Probing {
+        since: Instant,
+        pause: Duration,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -8,7 +8,11 @@ pub(crate) fn status(id: &str, role: &str, port: u16) -> WorkerStatus {
         worker_id: id.into(),
         http_address: format!("127.0.0.1:{port}"),
         grpc_address: format!("127.0.0.1:{}", port + 1),
-        kv_address: if role == "decode" { format!("127.0.0.1:{}", port + 2) } else { String::new() },
+        kv_address: if role == "decode" {
+            format!("127.0.0.1:{}", port + 2)
+        } else {
+            String::new()
+        },
         role: role.into(),
         model: "m".into(),
         kv_format: 1,

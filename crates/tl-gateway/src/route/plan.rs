@@ -94,7 +94,10 @@ pub enum Skip {
     Excluded,
     /// It was full for this request before.
     Avoided,
-    NoRoom { needs: u32, has: u32 },
+    NoRoom {
+        needs: u32,
+        has: u32,
+    },
     /// Of a prefill engine, against the chosen decode engine.
     Mismatch(Mismatch),
 }

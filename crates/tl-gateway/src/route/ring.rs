@@ -11,9 +11,9 @@ const POINTS: u32 = 160;
 pub const KEY_BYTES: usize = 64;
 
 fn fnv1a64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |h, b| {
-        (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01B3)
-    })
+    bytes
+        .iter()
+        .fold(0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01B3))
 }
 
 /// The hash of keys and ring labels: FNV-1a, then a finalizer, since FNV alone spreads

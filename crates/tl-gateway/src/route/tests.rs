@@ -183,7 +183,13 @@ impl Fleet {
         };
         match plan {
             Plan::Pair { prefill, decode, skipped } => {
-                format!("{} -> {} ({} blocks){}", prefill.id, decode.id, decode.blocks, skips(skipped))
+                format!(
+                    "{} -> {} ({} blocks){}",
+                    prefill.id,
+                    decode.id,
+                    decode.blocks,
+                    skips(skipped)
+                )
             }
             Plan::Alone { engine, why, skipped } => {
                 format!("{} alone: {}{}", engine.id, why.as_str(), skips(skipped))

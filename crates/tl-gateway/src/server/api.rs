@@ -185,10 +185,7 @@ async fn start(
         context: Context {
             request_id: request_id(headers),
             priority: 0,
-            traceparent: headers
-                .get(TRACEPARENT)
-                .and_then(|v| v.to_str().ok())
-                .map(str::to_owned),
+            traceparent: headers.get(TRACEPARENT).and_then(|v| v.to_str().ok()).map(str::to_owned),
         },
         admit_by: Instant::now() + Duration::from_millis(shared.config.admission_wait_ms),
         streamed: stream,
@@ -244,15 +241,8 @@ async fn answer(
 /// `X-TL-Route-*` of the first choice that is known; absent prefill means none took part.
 fn route_headers(headers: &mut HeaderMap, route: &[(u32, RouteInfo)]) {
     let Some((_, info)) = route.iter().min_by_key(|(index, _)| *index) else { return };
-    let RouteInfo {
-        prefill,
-        decode,
-        reason,
-        blocks_sent,
-        blocks_deduped,
-        payload_bytes,
-        attempt,
-    } = info;
+    let RouteInfo { prefill, decode, reason, blocks_sent, blocks_deduped, payload_bytes, attempt } =
+        info;
     let mut put = |name: &'static str, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(HeaderName::from_static(name), value);

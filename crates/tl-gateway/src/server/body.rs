@@ -28,7 +28,10 @@ pub(crate) type Reports = mpsc::Receiver<(u32, Out)>;
 /// What of an answer came before its head was written.
 pub(crate) enum Begun {
     /// The first report that commits to an answer.
-    With { route: Vec<(u32, RouteInfo)>, first: (u32, Out) },
+    With {
+        route: Vec<(u32, RouteInfo)>,
+        first: (u32, Out),
+    },
     Failed(ApiError),
 }
 

@@ -77,8 +77,7 @@ impl Driver {
         index: u32,
         out: mpsc::Sender<(u32, Out)>,
     ) -> Driver {
-        let attempt =
-            Attempt::new(&job.request.model, job.streamed, shared.config.max_attempts);
+        let attempt = Attempt::new(&job.request.model, job.streamed, shared.config.max_attempts);
         Driver {
             shared,
             job,

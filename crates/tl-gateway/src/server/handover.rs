@@ -54,9 +54,8 @@ impl Job {
         decode: &Pick,
         timeout: Duration,
     ) -> PrefillRequest {
-        let rest = prefill
-            .max_context
-            .map(|max| u64::from(max).saturating_sub(self.demand.prompt_tokens));
+        let rest =
+            prefill.max_context.map(|max| u64::from(max).saturating_sub(self.demand.prompt_tokens));
         let max_tokens = self.request.max_tokens.or(rest).unwrap_or(u64::MAX).max(1);
         let Sampling {
             temperature,
@@ -151,7 +150,10 @@ pub(crate) enum Out {
     /// Forget the parts so far.
     Restart,
     /// The answer is whole. The load ends when the last byte has left.
-    Done { usage: Usage, load: Option<Load> },
+    Done {
+        usage: Usage,
+        load: Option<Load>,
+    },
     Failed(ApiError),
 }
 
@@ -200,8 +202,7 @@ pub(crate) fn first_part(
     let swallowed = |l: &&TokenLogprob| {
         text.is_empty()
             && l.bytes.as_ref().is_some_and(|b| !b.is_empty())
-            && decoded
-                .is_some_and(|p| p.text.is_empty() && p.finish == Some(FinishReason::Stop))
+            && decoded.is_some_and(|p| p.text.is_empty() && p.finish == Some(FinishReason::Stop))
     };
     let logprobs = logprob.as_ref().filter(|l| !swallowed(l)).map(|l| vec![l.clone()]);
     if text.is_empty() && finish.is_none() && logprobs.is_none() {

@@ -148,8 +148,7 @@ pub async fn start_gateway(config: &RuntimeConfig) -> Result<Gateway, GatewayErr
             }
         }
     }));
-    let addresses =
-        Addresses { http: api.addr(), health: health.addr(), registry: registry_addr };
+    let addresses = Addresses { http: api.addr(), health: health.addr(), registry: registry_addr };
     tracing::info!(?addresses, "gateway listens");
     Ok(Gateway { shared, addresses, api, health, registry, ticker })
 }

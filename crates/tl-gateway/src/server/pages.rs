@@ -86,8 +86,7 @@ pub(crate) async fn workers_json(State(shared): State<Arc<Shared>>) -> Response 
         .into_iter()
         .map(|(p, d, why)| json!({"prefill": p, "decode": d, "reason": why}))
         .collect();
-    let body =
-        json!({"data": data, "route_epoch": registry.route_epoch(), "refused_pairs": pairs});
+    let body = json!({"data": data, "route_epoch": registry.route_epoch(), "refused_pairs": pairs});
     api::json(StatusCode::OK, &body)
 }
 

@@ -146,10 +146,10 @@ mod tests {
     use super::*;
 
     const HEAD: &str = r#"data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#;
-    const TEXT: &str = r#"data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}"#;
+    const TEXT: &str =
+        r#"data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}"#;
     const END: &str = r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
-    const USAGE: &str =
-        r#"data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}"#;
+    const USAGE: &str = r#"data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}"#;
 
     async fn check(events: &[&str], expect: &str) {
         let text: String = events.iter().map(|e| format!("{e}\n\n")).collect();

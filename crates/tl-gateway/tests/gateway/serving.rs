@@ -14,8 +14,11 @@ async fn a_streamed_chat_is_one_answer_from_two_engines() {
     let opening: Value = serde_json::from_str(&stream.raw[0]).unwrap();
     assert_eq!(opening["object"], "chat.completion.chunk");
     assert_eq!(opening["choices"][0]["delta"], json!({"role": "assistant", "content": ""}));
-    let ids: Vec<Value> =
-        stream.raw.iter().map(|r| serde_json::from_str::<Value>(r).unwrap()["id"].clone()).collect();
+    let ids: Vec<Value> = stream
+        .raw
+        .iter()
+        .map(|r| serde_json::from_str::<Value>(r).unwrap()["id"].clone())
+        .collect();
     assert!(ids.iter().all(|id| *id == ids[0]), "one id for all chunks");
     // The prompt's side from the prefill engine, the answer's from the decode engine.
     let usage = stream.usage.unwrap();
@@ -159,7 +162,10 @@ async fn several_choices_are_several_handoffs_with_their_own_seeds() {
     assert_eq!(c.world.count("p tokenize"), 1);
     for index in 0..3 {
         let seed = tl_api::openai::choice_seed(7, index);
-        assert_eq!(c.world.log.lock().iter().filter(|l| l.contains(&format!("seed={seed} "))).count(), 1);
+        assert_eq!(
+            c.world.log.lock().iter().filter(|l| l.contains(&format!("seed={seed} "))).count(),
+            1
+        );
         let on_d = format!("seed=Some({seed})");
         assert_eq!(c.world.log.lock().iter().filter(|l| l.contains(&on_d)).count(), 1);
     }

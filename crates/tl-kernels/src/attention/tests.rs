@@ -230,7 +230,9 @@ fn a_batch_has_the_bits_of_its_sequences() {
         sequences.iter().map(|s| (s.blocks(&s.k, 16), s.blocks(&s.v, 16))).collect();
     let slices: Vec<(Vec<&[u16]>, Vec<&[u16]>)> = blocks
         .iter()
-        .map(|(k, v)| (k.iter().map(Vec::as_slice).collect(), v.iter().map(Vec::as_slice).collect()))
+        .map(|(k, v)| {
+            (k.iter().map(Vec::as_slice).collect(), v.iter().map(Vec::as_slice).collect())
+        })
         .collect();
     for threads in 1..5 {
         let team = Threads::new(threads);

@@ -96,7 +96,8 @@ fn dot_has_the_promised_order() {
 #[test]
 fn exp_is_within_one_ulp() {
     let ulps = |got: f32, want: f64| {
-        let spacing = f64::from(f32::from_bits((want as f32).to_bits() + 1)) - f64::from(want as f32);
+        let spacing =
+            f64::from(f32::from_bits((want as f32).to_bits() + 1)) - f64::from(want as f32);
         (f64::from(got) - want).abs() / spacing
     };
     let mut worst = (0.0, 0.0);
@@ -148,7 +149,9 @@ fn exp_at_its_edges() {
 fn exp_has_equal_bits() {
     let mut stream = Stream::new(2);
     let xs: Vec<f32> = (0..100_003)
-        .map(|i| if i % 3 == 0 { f32::from_bits(stream.bits() as u32) } else { stream.f32() * 90.0 })
+        .map(
+            |i| if i % 3 == 0 { f32::from_bits(stream.bits() as u32) } else { stream.f32() * 90.0 },
+        )
         .collect();
     same_bits("exp", |k| {
         let mut y = xs.clone();
@@ -316,16 +319,33 @@ fn singles_round_to_the_nearest_half() {
         // Both sides of each tie, and the tie.
         let middle = (half_by_definition(h) + half_by_definition(h + 1).min(65536.0)) / 2.0;
         let middle = middle as f32;
-        xs.extend([middle, f32::from_bits(middle.to_bits() - 1), f32::from_bits(middle.to_bits() + 1)]);
+        xs.extend([
+            middle,
+            f32::from_bits(middle.to_bits() - 1),
+            f32::from_bits(middle.to_bits() + 1),
+        ]);
     }
     for _ in 0..200_000 {
         xs.push(f32::from_bits(stream.bits() as u32));
         xs.push(stream.f32() * 1e-5);
     }
-    xs.extend([0.0, -0.0, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, 65519.996, 65520.0]);
+    xs.extend([
+        0.0,
+        -0.0,
+        f32::MAX,
+        f32::MIN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        65519.996,
+        65520.0,
+    ]);
     xs.extend([f32::MIN_POSITIVE, f32::from_bits(1), 2.9802322e-8, 2.980233e-8]);
     for &x in xs.iter().filter(|x| !x.is_nan()) {
-        let want = if x.is_infinite() { 0x7c00 | (x.to_bits() >> 16) as u16 & 0x8000 } else { nearest_half(x) };
+        let want = if x.is_infinite() {
+            0x7c00 | (x.to_bits() >> 16) as u16 & 0x8000
+        } else {
+            nearest_half(x)
+        };
         assert_eq!(f32_to_f16(x), want, "{x:e}");
     }
     xs.extend([f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001), f32::from_bits(0xffff_ffff)]);

@@ -1,6 +1,6 @@
 use super::*;
-use crate::{Kernels, Quant, WeightsError};
 use crate::kernels::tests::{Stream, all_kernels, bits};
+use crate::{Kernels, Quant, WeightsError};
 
 const ROWS: [usize; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33, 50];
 

@@ -31,11 +31,7 @@ type V = [__m256; 2];
 unsafe fn load8<E: Elem>(p: *const E) -> __m256 {
     // SAFETY: the caller vouches for both; `F16` is true for `u16` alone.
     unsafe {
-        if E::F16 {
-            _mm256_cvtph_ps(_mm_loadu_si128(p.cast()))
-        } else {
-            _mm256_loadu_ps(p.cast())
-        }
+        if E::F16 { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) } else { _mm256_loadu_ps(p.cast()) }
     }
 }
 

@@ -140,10 +140,7 @@ impl EnvHeader {
 /// The bytes of an envelope. Header and records are written as they are: what a reader would
 /// refuse can be written too.
 pub fn write_envelope(header: &EnvHeader, blocks: &[BlockRecord]) -> Vec<u8> {
-    let payload: usize = blocks
-        .iter()
-        .map(|b| RECORD_HEAD_BYTES + b.payload.len())
-        .sum();
+    let payload: usize = blocks.iter().map(|b| RECORD_HEAD_BYTES + b.payload.len()).sum();
     let mut out = Vec::with_capacity(HEADER_BYTES + payload + CRC_BYTES);
     let mut writer = put::Writer::new(&mut out, header);
     for block in blocks {
@@ -162,11 +159,7 @@ pub fn read_envelope(
     let view = EnvelopeView::parse(buf, expect)?;
     let records = view
         .records()
-        .map(|r| BlockRecord {
-            hash: r.hash,
-            n_tokens: r.n_tokens,
-            payload: r.payload.to_vec(),
-        })
+        .map(|r| BlockRecord { hash: r.hash, n_tokens: r.n_tokens, payload: r.payload.to_vec() })
         .collect();
     Ok((*view.header(), records))
 }
@@ -198,10 +191,9 @@ impl<'a> EnvelopeView<'a> {
         let (want, got) = (le_u32(buf, body.len()), crc32c(body));
         if want != got {
             return Err(EnvError::Format(match header.checked_envelope_bytes() {
-                Some(bytes) if header.version == 1 && bytes != buf.len() => format!(
-                    "CRC mismatch and {} bytes, the header says {bytes}",
-                    buf.len()
-                ),
+                Some(bytes) if header.version == 1 && bytes != buf.len() => {
+                    format!("CRC mismatch and {} bytes, the header says {bytes}", buf.len())
+                }
                 _ => format!("CRC mismatch: {want:#010x} stored, {got:#010x} computed"),
             }));
         }
@@ -230,11 +222,7 @@ impl<'a> EnvelopeView<'a> {
             }
         }
         let record_bytes = RECORD_HEAD_BYTES + header.payload_bytes();
-        let view = Self {
-            buf,
-            header,
-            record_bytes,
-        };
+        let view = Self { buf, header, record_bytes };
         for (i, record) in view.records().enumerate() {
             check_record(i, &record, header.block_tokens)?;
         }
@@ -264,11 +252,7 @@ impl<'a> EnvelopeView<'a> {
         let start = HEADER_BYTES + i * self.record_bytes;
         let bytes = &self.buf[start..start + self.record_bytes];
         let (head, payload) = bytes.split_at(RECORD_HEAD_BYTES);
-        Some(RecordView {
-            hash: le_u64(head, 0),
-            n_tokens: le_u32(head, 8),
-            payload,
-        })
+        Some(RecordView { hash: le_u64(head, 0), n_tokens: le_u32(head, 8), payload })
     }
 
     /// All blocks in order.
@@ -297,10 +281,7 @@ fn read_header(buf: &[u8]) -> Result<EnvHeader, EnvError> {
         )));
     }
     if buf[..4] != MAGIC {
-        return Err(EnvError::Format(format!(
-            "magic {:02x?}, expected {MAGIC:02x?}",
-            &buf[..4]
-        )));
+        return Err(EnvError::Format(format!("magic {:02x?}, expected {MAGIC:02x?}", &buf[..4])));
     }
     Ok(EnvHeader {
         version: u16::from_le_bytes([buf[4], buf[5]]),

@@ -22,15 +22,8 @@ pub(crate) struct Writer<'a, B> {
 
 impl<'a, B: BufMut> Writer<'a, B> {
     pub(crate) fn new(out: &'a mut B, header: &EnvHeader) -> Self {
-        let EnvHeader {
-            version,
-            dtype,
-            n_blocks,
-            block_tokens,
-            n_layers,
-            n_kv_heads,
-            head_dim,
-        } = *header;
+        let EnvHeader { version, dtype, n_blocks, block_tokens, n_layers, n_kv_heads, head_dim } =
+            *header;
         let mut head = [0; HEADER_BYTES];
         let mut rest = &mut head[..];
         rest.put_slice(&MAGIC);
@@ -39,10 +32,7 @@ impl<'a, B: BufMut> Writer<'a, B> {
         for dim in [n_blocks, block_tokens, n_layers, n_kv_heads, head_dim] {
             rest.put_u32_le(dim);
         }
-        let mut writer = Self {
-            out,
-            crc: Crc32c::new(),
-        };
+        let mut writer = Self { out, crc: Crc32c::new() };
         writer.bytes(&head);
         writer
     }
@@ -126,9 +116,6 @@ pub(crate) fn is_block(block: &[u16], payload: &[u8]) -> bool {
         bytemuck::cast_slice::<u16, u8>(block) == payload
     } else {
         block.len() * 2 == payload.len()
-            && block
-                .iter()
-                .zip(payload.chunks_exact(2))
-                .all(|(x, b)| x.to_le_bytes() == *b)
+            && block.iter().zip(payload.chunks_exact(2)).all(|(x, b)| x.to_le_bytes() == *b)
     }
 }

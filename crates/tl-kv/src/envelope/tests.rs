@@ -6,15 +6,7 @@ use crate::pool::KvPool;
 
 fn cfg(block_tokens: u32, n_layers: u32, n_kv_heads: u32, head_dim: u32) -> KvCfg {
     let (dtype, format) = (TL_F16, KV_FORMAT_V1);
-    KvCfg {
-        n_blocks: 8,
-        block_tokens,
-        n_layers,
-        n_kv_heads,
-        head_dim,
-        dtype,
-        format,
-    }
+    KvCfg { n_blocks: 8, block_tokens, n_layers, n_kv_heads, head_dim, dtype, format }
 }
 
 fn unhex(hex: &str) -> Vec<u8> {
@@ -58,14 +50,7 @@ fn random_0_is_read_and_written_and_exported() {
     let tokens = [49232, 34081, 5763, 48918, 5176];
     let hashes = prompt_hashes(&tokens, 2);
     assert_eq!([records[0].hash, records[1].hash], *hashes);
-    assert_eq!(
-        [
-            records[0].n_tokens,
-            records[1].n_tokens,
-            records[2].n_tokens
-        ],
-        [2, 2, 1]
-    );
+    assert_eq!([records[0].n_tokens, records[1].n_tokens, records[2].n_tokens], [2, 2, 1]);
     let mut pool = KvPool::new(shape).unwrap();
     let ids = pool.import(&golden).unwrap();
     assert_eq!(pool.export(&ids).unwrap(), golden);
@@ -73,14 +58,7 @@ fn random_0_is_read_and_written_and_exported() {
 
 /// A one-block envelope of the shape the pushes of the tests use, 172 bytes.
 fn sample(header: EnvHeader, hash: u64, n_tokens: u32) -> Vec<u8> {
-    write_envelope(
-        &header,
-        &[BlockRecord {
-            hash,
-            n_tokens,
-            payload: vec![7; 128],
-        }],
-    )
+    write_envelope(&header, &[BlockRecord { hash, n_tokens, payload: vec![7; 128] }])
 }
 
 #[test]
@@ -108,66 +86,18 @@ fn reader_rules() {
     let mut flipped = good.clone();
     flipped[40] ^= 0x04;
     check(&flipped, &shape, "format CRC mismatch");
-    check(
-        &good[..166],
-        &shape,
-        "format CRC mismatch and 166 bytes, the header says 172",
-    );
-    check(
-        &sample(
-            EnvHeader {
-                version: 2,
-                dtype: 3,
-                ..v1
-            },
-            5,
-            4,
-        ),
-        &shape,
-        "version",
-    );
-    check(
-        &sample(
-            EnvHeader {
-                version: 1,
-                dtype: 3,
-                ..v1
-            },
-            5,
-            4,
-        ),
-        &shape,
-        "version",
-    );
-    check(
-        &sample(
-            EnvHeader {
-                version: 2,
-                dtype: 1,
-                ..v1
-            },
-            5,
-            4,
-        ),
-        &shape,
-        "version",
-    );
+    check(&good[..166], &shape, "format CRC mismatch and 166 bytes, the header says 172");
+    check(&sample(EnvHeader { version: 2, dtype: 3, ..v1 }, 5, 4), &shape, "version");
+    check(&sample(EnvHeader { version: 1, dtype: 3, ..v1 }, 5, 4), &shape, "version");
+    check(&sample(EnvHeader { version: 2, dtype: 1, ..v1 }, 5, 4), &shape, "version");
     check(&good, &cfg(4, 2, 1, 8), "shape");
     check(&good, &cfg(4, 4, 1, 2), "shape");
     check(&sample(v1, 0, 0), &shape, "format record 0 has fill 0");
     check(&sample(v1, 0, 5), &shape, "format record 0 has fill 5");
     check(&sample(v1, 9, 3), &shape, "format record 0 has hash");
     check(&sample(v1, 0, 3), &shape, "ok 0");
-    check(
-        &sample(EnvHeader { n_blocks: 2, ..v1 }, 5, 4),
-        &shape,
-        "format 172 bytes",
-    );
-    check(
-        &sample(EnvHeader { n_blocks: 0, ..v1 }, 5, 4),
-        &shape,
-        "format 172 bytes",
-    );
+    check(&sample(EnvHeader { n_blocks: 2, ..v1 }, 5, 4), &shape, "format 172 bytes");
+    check(&sample(EnvHeader { n_blocks: 0, ..v1 }, 5, 4), &shape, "format 172 bytes");
 }
 
 /// Version 2 has other sizes, and is still told from damage.
@@ -178,45 +108,21 @@ fn a_sound_v2_envelope_is_a_version() {
     let zeros = "544c4b56020003000100000002000000010000000100000002000000000000000000000001000000\
         00000000000000000000803f0000803fb2e6ee50";
     for hex in [worked, zeros] {
-        assert!(matches!(
-            read_envelope(&unhex(hex), None),
-            Err(EnvError::Version(_))
-        ));
+        assert!(matches!(read_envelope(&unhex(hex), None), Err(EnvError::Version(_))));
     }
-    let h = EnvHeader {
-        version: 2,
-        dtype: 3,
-        ..EnvHeader::v1(&cfg(16, 1, 1, 64), 1)
-    };
+    let h = EnvHeader { version: 2, dtype: 3, ..EnvHeader::v1(&cfg(16, 1, 1, 64), 1) };
     assert_eq!(h.payload_bytes(), 2056);
     let payload = vec![1; 2056];
-    let long = write_envelope(
-        &h,
-        &[BlockRecord {
-            hash: 0,
-            n_tokens: 16,
-            payload,
-        }],
-    );
-    assert!(matches!(
-        read_envelope(&long, None),
-        Err(EnvError::Version(_))
-    ));
+    let long = write_envelope(&h, &[BlockRecord { hash: 0, n_tokens: 16, payload }]);
+    assert!(matches!(read_envelope(&long, None), Err(EnvError::Version(_))));
     let mut damaged = long;
     damaged[4] = 1;
-    assert!(matches!(
-        read_envelope(&damaged, None),
-        Err(EnvError::Format(_))
-    ));
+    assert!(matches!(read_envelope(&damaged, None), Err(EnvError::Format(_))));
 }
 
 #[test]
 fn impossible_dimensions_are_refused_without_allocating() {
-    for dims in [
-        [u32::MAX; 5],
-        [1, u32::MAX, u32::MAX, 1, 1],
-        [u32::MAX, 1, 1, 1, 1],
-    ] {
+    for dims in [[u32::MAX; 5], [1, u32::MAX, u32::MAX, 1, 1], [u32::MAX, 1, 1, 1, 1]] {
         let [n_blocks, block_tokens, n_layers, n_kv_heads, head_dim] = dims;
         let h = EnvHeader {
             version: 1,
@@ -228,16 +134,10 @@ fn impossible_dimensions_are_refused_without_allocating() {
             head_dim,
         };
         let bytes = write_envelope(&h, &[]);
-        assert!(
-            matches!(read_envelope(&bytes, None), Err(EnvError::Format(_))),
-            "{dims:?}"
-        );
+        assert!(matches!(read_envelope(&bytes, None), Err(EnvError::Format(_))), "{dims:?}");
     }
     let h = EnvHeader::v1(&cfg(u32::MAX, u32::MAX, u32::MAX, u32::MAX), u32::MAX);
-    assert_eq!(
-        (h.payload_bytes(), h.envelope_bytes()),
-        (usize::MAX, usize::MAX)
-    );
+    assert_eq!((h.payload_bytes(), h.envelope_bytes()), (usize::MAX, usize::MAX));
 }
 
 #[test]
@@ -251,8 +151,5 @@ fn an_empty_envelope_has_no_records() {
 fn sizes_of_real_models() {
     let h = EnvHeader::v1(&cfg(16, 30, 3, 64), 1);
     assert_eq!((h.payload_bytes(), h.envelope_bytes()), (368_640, 368_684));
-    assert_eq!(
-        EnvHeader::v1(&cfg(16, 80, 8, 128), 1).payload_bytes(),
-        5_242_880
-    );
+    assert_eq!(EnvHeader::v1(&cfg(16, 80, 8, 128), 1).payload_bytes(), 5_242_880);
 }

@@ -107,18 +107,10 @@ pub enum PushError {
     NotOneBlock { index: u32, n: usize },
     /// Chunk and envelope name different blocks.
     #[error("chunk {index} announces block {chunk:#018x}, its envelope is {envelope:#018x}")]
-    NameDiffers {
-        index: u32,
-        chunk: u64,
-        envelope: u64,
-    },
+    NameDiffers { index: u32, chunk: u64, envelope: u64 },
     /// A named block that is not full.
     #[error("chunk {index} names a block with {fill} of {block_tokens} positions")]
-    NotFull {
-        index: u32,
-        fill: u32,
-        block_tokens: u32,
-    },
+    NotFull { index: u32, fill: u32, block_tokens: u32 },
     /// A partial block in the middle of a prompt.
     #[error("chunk {index} is partial but not the last of {total}")]
     Hole { index: u32, total: u32 },
@@ -181,13 +173,7 @@ pub struct PushAssembly {
 impl PushAssembly {
     /// A push of which nothing has arrived.
     pub fn new(limits: PushLimits) -> Self {
-        Self {
-            limits,
-            first: None,
-            received: 0,
-            deduped: 0,
-            failed: false,
-        }
+        Self { limits, first: None, received: 0, deduped: 0, failed: false }
     }
 
     /// A push of which `accepted` chunks were judged elsewhere: the next one may be any push's
@@ -203,9 +189,7 @@ impl PushAssembly {
 
     /// Key of the handle and number of blocks, once a chunk was accepted.
     pub fn handle(&self) -> Option<(&str, u32)> {
-        self.first
-            .as_ref()
-            .map(|(handle, total)| (handle.as_str(), *total))
+        self.first.as_ref().map(|(handle, total)| (handle.as_str(), *total))
     }
 
     /// Judges the next chunk. After an error every further fact is refused.
@@ -225,10 +209,7 @@ impl PushAssembly {
         }
         let want = self.limits.kv_format;
         if head.kv_format != want {
-            return Err(PushError::Format {
-                got: head.kv_format,
-                want,
-            });
+            return Err(PushError::Format { got: head.kv_format, want });
         }
         let index = self.accepted();
         let total = match &self.first {
@@ -239,19 +220,13 @@ impl PushAssembly {
             None => self.check_first(head)?,
         };
         if head.n_blocks_total != total {
-            return Err(PushError::TotalChanged {
-                got: head.n_blocks_total,
-                want: total,
-            });
+            return Err(PushError::TotalChanged { got: head.n_blocks_total, want: total });
         }
         if index >= total {
             return Err(PushError::PastEnd { total });
         }
         if head.block_index != index {
-            return Err(PushError::OutOfSequence {
-                got: head.block_index,
-                want: index,
-            });
+            return Err(PushError::OutOfSequence { got: head.block_index, want: index });
         }
         let hash = head.block_hash;
         let (action, crc) = match (head.payload_len, hash) {
@@ -262,11 +237,7 @@ impl PushAssembly {
         // Every sound envelope has one checksum, so a chunk that states another one is damaged
         // or carries a damaged envelope; which it is needs no pass over the bytes.
         if head.crc32c != crc {
-            return Err(PushError::Checksum {
-                index,
-                got: head.crc32c,
-                want: crc,
-            });
+            return Err(PushError::Checksum { index, got: head.crc32c, want: crc });
         }
         if self.first.is_none() {
             self.first = Some((head.handle_id.to_owned(), total));
@@ -314,33 +285,19 @@ pub fn check_payload<'a>(
     let view = EnvelopeView::parse(payload, Some(cfg))
         .map_err(|error| PushError::Envelope { index, error })?;
     let Some(record) = view.record(0).filter(|_| view.len() == 1) else {
-        return Err(PushError::NotOneBlock {
-            index,
-            n: view.len(),
-        });
+        return Err(PushError::NotOneBlock { index, n: view.len() });
     };
     let (chunk, envelope) = (head.block_hash, record.hash);
     if envelope != 0 && envelope != chunk {
-        return Err(PushError::NameDiffers {
-            index,
-            chunk,
-            envelope,
-        });
+        return Err(PushError::NameDiffers { index, chunk, envelope });
     }
     let (fill, block_tokens) = (record.n_tokens, cfg.block_tokens);
     if fill < block_tokens {
         if chunk != 0 {
-            return Err(PushError::NotFull {
-                index,
-                fill,
-                block_tokens,
-            });
+            return Err(PushError::NotFull { index, fill, block_tokens });
         }
         if index + 1 < head.n_blocks_total {
-            return Err(PushError::Hole {
-                index,
-                total: head.n_blocks_total,
-            });
+            return Err(PushError::Hole { index, total: head.n_blocks_total });
         }
     }
     Ok(view)

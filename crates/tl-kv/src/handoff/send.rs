@@ -112,12 +112,7 @@ impl SendPlan {
     /// A transfer of `n_blocks` blocks of which the first `hashes.len()` are named; a 0 among
     /// them is a block without a name.
     pub fn new(handle_id: impl Into<String>, n_blocks: usize, hashes: Vec<u64>) -> Self {
-        Self {
-            handle_id: handle_id.into(),
-            n_blocks,
-            hashes,
-            phase: Phase::New,
-        }
+        Self { handle_id: handle_id.into(), n_blocks, hashes, phase: Phase::New }
     }
 
     /// Names of the leading blocks.
@@ -149,10 +144,8 @@ impl SendPlan {
             (Phase::Ended, _) => SendAction::Nothing,
             (Phase::Asking, SendFact::Present(present)) => {
                 if present.len() != self.hashes.len() {
-                    return self.fail(
-                        Code::Internal,
-                        "HasBlocks answered for another number of blocks",
-                    );
+                    return self
+                        .fail(Code::Internal, "HasBlocks answered for another number of blocks");
                 }
                 self.push(present, 1)
             }
@@ -167,14 +160,7 @@ impl SendPlan {
             (Phase::Pushing { .. }, SendFact::PushFailed(code)) => {
                 self.fail(code.as_transfer_failure(), "PushKv failed")
             }
-            (
-                Phase::Pushing { stats },
-                SendFact::Acked {
-                    handle_id,
-                    received,
-                    deduped,
-                },
-            ) => {
+            (Phase::Pushing { stats }, SendFact::Acked { handle_id, received, deduped }) => {
                 if (handle_id, *received, *deduped) != (&self.handle_id, stats.sent, stats.deduped)
                 {
                     return self.fail(Code::Internal, "the ack counts other blocks than were sent");
@@ -196,12 +182,7 @@ impl SendPlan {
             .collect();
         let chunks = blocks.len() as u32;
         let sent = blocks.iter().filter(|b| b.has_payload()).count() as u32;
-        let stats = SendStats {
-            chunks,
-            sent,
-            deduped: chunks - sent,
-            pushes,
-        };
+        let stats = SendStats { chunks, sent, deduped: chunks - sent, pushes };
         self.phase = Phase::Pushing { stats };
         SendAction::Push(blocks)
     }

@@ -121,20 +121,8 @@ impl<T> HandleTable<T> {
             *self.per_peer.entry(incarnation).or_insert(0) += 1;
         }
         let handle = handle.to_owned();
-        let ticket = Ticket {
-            seq,
-            handle: handle.clone(),
-        };
-        self.entries.insert(
-            seq,
-            Entry {
-                handle,
-                incarnation,
-                blocks,
-                deadline,
-                value: None,
-            },
-        );
+        let ticket = Ticket { seq, handle: handle.clone() };
+        self.entries.insert(seq, Entry { handle, incarnation, blocks, deadline, value: None });
         self.counters.created += 1;
         Ok(ticket)
     }
@@ -142,10 +130,7 @@ impl<T> HandleTable<T> {
     fn admit(&self, handle: &str, incarnation: u64, blocks: u64) -> Result<(), HandleError> {
         let cfg = &self.cfg;
         if handle.is_empty() || handle.len() > cfg.max_handle_len {
-            return Err(HandleError::BadId {
-                len: handle.len(),
-                max: cfg.max_handle_len,
-            });
+            return Err(HandleError::BadId { len: handle.len(), max: cfg.max_handle_len });
         }
         if self.fenced.contains(&incarnation) {
             return Err(HandleError::Fenced);
@@ -157,20 +142,14 @@ impl<T> HandleTable<T> {
             return Err(HandleError::Ended(tomb.end));
         }
         let peer = self.per_peer.get(&incarnation).copied().unwrap_or(0);
-        for (live, max) in [
-            (self.entries.len(), cfg.max_handles),
-            (peer, cfg.max_handles_per_peer),
-        ] {
+        for (live, max) in [(self.entries.len(), cfg.max_handles), (peer, cfg.max_handles_per_peer)]
+        {
             if live >= max {
                 return Err(HandleError::TooMany { live, max });
             }
         }
         if blocks > cfg.max_blocks.saturating_sub(self.blocks) {
-            return Err(HandleError::NoRoom {
-                blocks,
-                live: self.blocks,
-                max: cfg.max_blocks,
-            });
+            return Err(HandleError::NoRoom { blocks, live: self.blocks, max: cfg.max_blocks });
         }
         Ok(())
     }
@@ -187,9 +166,7 @@ impl<T> HandleTable<T> {
     fn live_attempt(&mut self, ticket: &Ticket, now: u64) -> Result<(), HandleError> {
         match self.entries.get(&ticket.seq) {
             None => Err(HandleError::Ended(
-                self.tombs
-                    .get(&ticket.handle)
-                    .map_or(End::Released, |tomb| tomb.end),
+                self.tombs.get(&ticket.handle).map_or(End::Released, |tomb| tomb.end),
             )),
             Some(entry) if entry.deadline <= now => {
                 self.end(ticket.seq, Some(End::Expired), now);
@@ -321,8 +298,7 @@ impl<T> HandleTable<T> {
             Some(End::Fenced) => self.counters.fenced += 1,
         }
         if let Some(end) = end {
-            self.tombs
-                .bury(entry.handle.clone(), end, entry.value.is_none(), now);
+            self.tombs.bury(entry.handle.clone(), end, entry.value.is_none(), now);
         }
         Some(entry)
     }
@@ -339,9 +315,8 @@ impl<T> HandleTable<T> {
     pub fn check(&self) -> Result<(), Violation> {
         let c = &self.counters;
         let ended = c.claimed + c.released + c.expired + c.fenced + c.aborted;
-        Invariant::HandleBalance.require(c.created == ended + self.entries.len() as u64, || {
-            format!("{self:?}")
-        })?;
+        Invariant::HandleBalance
+            .require(c.created == ended + self.entries.len() as u64, || format!("{self:?}"))?;
         let n = self.entries.len();
         Invariant::HandleIndex.require(
             self.by_handle.len() == n

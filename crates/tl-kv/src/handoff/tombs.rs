@@ -25,12 +25,7 @@ pub(super) struct Tombs {
 
 impl Tombs {
     pub(super) fn new(keep_ms: u64, max: usize) -> Self {
-        Self {
-            by_handle: HashMap::new(),
-            order: VecDeque::new(),
-            keep_ms,
-            max,
-        }
+        Self { by_handle: HashMap::new(), order: VecDeque::new(), keep_ms, max }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -43,14 +38,7 @@ impl Tombs {
 
     pub(super) fn bury(&mut self, handle: String, end: End, in_flight: bool, now: u64) {
         let until = now.saturating_add(self.keep_ms);
-        self.by_handle.insert(
-            handle.clone(),
-            Tomb {
-                end,
-                until,
-                in_flight,
-            },
-        );
+        self.by_handle.insert(handle.clone(), Tomb { end, until, in_flight });
         self.order.push_back((until, handle));
         self.prune(now);
     }
@@ -64,11 +52,7 @@ impl Tombs {
             let Some((until, handle)) = self.order.pop_front() else {
                 break;
             };
-            if self
-                .by_handle
-                .get(&handle)
-                .is_some_and(|tomb| tomb.until == until)
-            {
+            if self.by_handle.get(&handle).is_some_and(|tomb| tomb.until == until) {
                 self.by_handle.remove(&handle);
             }
         }

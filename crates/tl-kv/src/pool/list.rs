@@ -22,10 +22,7 @@ pub(super) struct List {
 
 impl Links {
     pub(super) fn new(n: u32) -> Self {
-        Self {
-            prev: vec![NIL; n as usize],
-            next: vec![NIL; n as usize],
-        }
+        Self { prev: vec![NIL; n as usize], next: vec![NIL; n as usize] }
     }
 
     pub(super) fn next(&self, id: u32) -> u32 {
@@ -34,11 +31,7 @@ impl Links {
 }
 
 impl List {
-    pub(super) const EMPTY: Self = Self {
-        head: NIL,
-        tail: NIL,
-        len: 0,
-    };
+    pub(super) const EMPTY: Self = Self { head: NIL, tail: NIL, len: 0 };
 
     /// The block that joined first, [`NIL`] when empty.
     pub(super) fn front(&self) -> u32 {

@@ -169,10 +169,7 @@ impl KvPool {
 
     fn used(&self, id: u32) -> Result<&Meta, KvError> {
         match self.meta.get(id as usize) {
-            None => Err(KvError::invalid(format!(
-                "block {id} of a pool of {}",
-                self.cfg.n_blocks
-            ))),
+            None => Err(KvError::invalid(format!("block {id} of a pool of {}", self.cfg.n_blocks))),
             Some(meta) if meta.refs == 0 => {
                 Err(KvError::invalid(format!("block {id} has no reference")))
             }
@@ -203,17 +200,10 @@ impl KvPool {
         }
         let mut ids = Vec::with_capacity(n);
         for _ in 0..n {
-            let Some(id) = self
-                .free
-                .pop_front(&mut self.links)
-                .or_else(|| self.evict())
-            else {
+            let Some(id) = self.free.pop_front(&mut self.links).or_else(|| self.evict()) else {
                 break;
             };
-            self.meta[id as usize] = Meta {
-                refs: 1,
-                ..Meta::default()
-            };
+            self.meta[id as usize] = Meta { refs: 1, ..Meta::default() };
             self.sync_access(id);
             ids.push(id);
         }
@@ -230,9 +220,7 @@ impl KvPool {
     /// Takes one more reference to a used block.
     pub fn retain(&mut self, id: u32) -> Result<(), KvError> {
         let refs = self.used(id)?.refs.checked_add(1).ok_or_else(|| {
-            KvError::invalid(format!(
-                "block {id} has more references than can be counted"
-            ))
+            KvError::invalid(format!("block {id} has more references than can be counted"))
         })?;
         self.meta[id as usize].refs = refs;
         self.sync_access(id);
@@ -262,31 +250,20 @@ impl KvPool {
     ///
     /// The result may still be registered and thus read-only; [`KvPool::writable`] never is.
     pub fn cow(&mut self, id: u32) -> Result<u32, KvError> {
-        if self.used(id)?.refs == 1 {
-            Ok(id)
-        } else {
-            self.private_copy(id)
-        }
+        if self.used(id)?.refs == 1 { Ok(id) } else { self.private_copy(id) }
     }
 
     /// A block that the caller may write: the same one when nobody else can see it, else a copy
     /// to which one reference moves. For a full block whose last position is computed again.
     pub fn writable(&mut self, id: u32) -> Result<u32, KvError> {
         let meta = self.used(id)?;
-        if meta.refs == 1 && meta.hash == 0 {
-            Ok(id)
-        } else {
-            self.private_copy(id)
-        }
+        if meta.refs == 1 && meta.hash == 0 { Ok(id) } else { self.private_copy(id) }
     }
 
     fn private_copy(&mut self, id: u32) -> Result<u32, KvError> {
         let copy = self.alloc(1)?[0];
         let copied = self.slabs.read_any(id).and_then(|from| {
-            self.slabs
-                .write(copy)?
-                .all_mut()
-                .copy_from_slice(from.all());
+            self.slabs.write(copy)?.all_mut().copy_from_slice(from.all());
             Ok(())
         });
         if let Err(error) = copied {
@@ -302,9 +279,7 @@ impl KvPool {
     pub fn set_fill(&mut self, id: u32, fill: u32) -> Result<(), KvError> {
         let meta = self.used(id)?;
         if meta.hash != 0 {
-            return Err(KvError::invalid(format!(
-                "fill of registered block {id} is fixed"
-            )));
+            return Err(KvError::invalid(format!("fill of registered block {id} is fixed")));
         }
         if fill > self.cfg.block_tokens {
             return Err(KvError::invalid(format!(
@@ -345,19 +320,14 @@ impl KvPool {
     pub fn check(&self) -> Result<(), Violation> {
         let stats = self.stats();
         let n = self.cfg.n_blocks;
-        Invariant::PoolBalance.require(stats.free + stats.used + stats.cached == n, || {
-            format!("{stats:?} of {n}")
-        })?;
+        Invariant::PoolBalance
+            .require(stats.free + stats.used + stats.cached == n, || format!("{stats:?} of {n}"))?;
         let used = self.meta.iter().filter(|m| m.refs > 0).count();
-        let cached = self
-            .meta
-            .iter()
-            .filter(|m| m.refs == 0 && m.hash != 0)
-            .count();
-        Invariant::PoolBalance.require(
-            (used, cached) == (stats.used as usize, stats.cached as usize),
-            || format!("{stats:?}, counted {used} used and {cached} cached"),
-        )?;
+        let cached = self.meta.iter().filter(|m| m.refs == 0 && m.hash != 0).count();
+        Invariant::PoolBalance
+            .require((used, cached) == (stats.used as usize, stats.cached as usize), || {
+                format!("{stats:?}, counted {used} used and {cached} cached")
+            })?;
         for (list, name, registered) in [(&self.free, "free", false), (&self.lru, "lru", true)] {
             let (mut id, mut steps) = (list.front(), 0);
             while id != NIL && steps <= n {
@@ -386,10 +356,7 @@ impl KvPool {
                 format!("block {id} has fill {}", meta.fill)
             })?;
         }
-        let digest = self
-            .meta
-            .iter()
-            .fold(0u64, |sum, m| sum.wrapping_add(m.hash));
+        let digest = self.meta.iter().fold(0u64, |sum, m| sum.wrapping_add(m.hash));
         Invariant::IndexExact.require(digest == self.digest, || "digest".into())
     }
 }

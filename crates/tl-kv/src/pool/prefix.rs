@@ -13,9 +13,7 @@ impl KvPool {
     pub fn register(&mut self, id: u32, hash: u64) -> Result<bool, KvError> {
         let meta = *self.used(id)?;
         if hash == 0 {
-            return Err(KvError::invalid(format!(
-                "block {id} registered under hash 0"
-            )));
+            return Err(KvError::invalid(format!("block {id} registered under hash 0")));
         }
         if meta.hash == hash {
             return Ok(true);
@@ -36,9 +34,7 @@ impl KvPool {
             return Ok(false);
         }
         if !self.slabs.seal(id) {
-            return Err(KvError::busy(format!(
-                "block {id} is registered while it is written"
-            )));
+            return Err(KvError::busy(format!("block {id} is registered while it is written")));
         }
         self.index.insert(hash, id);
         self.digest = self.digest.wrapping_add(hash);
@@ -134,9 +130,7 @@ impl KvPool {
             return if self.holds_tokens(id, parent_hash, tokens) {
                 Ok(())
             } else {
-                Err(KvError::invalid(format!(
-                    "block {id} holds other tokens of the same hash"
-                )))
+                Err(KvError::invalid(format!("block {id} holds other tokens of the same hash")))
             };
         }
         let range = self.token_range(id);
@@ -246,9 +240,6 @@ impl KvPool {
         let meta = &mut self.meta[id as usize];
         self.index.remove(&meta.hash);
         self.digest = self.digest.wrapping_sub(meta.hash);
-        *meta = super::Meta {
-            refs: meta.refs,
-            ..super::Meta::default()
-        };
+        *meta = super::Meta { refs: meta.refs, ..super::Meta::default() };
     }
 }

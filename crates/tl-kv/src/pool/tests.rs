@@ -40,51 +40,19 @@ fn refused<T: std::fmt::Debug>(result: Result<T, KvError>, status: i32) {
 #[test]
 fn impossible_pools() {
     for broken in [
-        KvCfg {
-            n_blocks: 0,
-            ..cfg(1)
-        },
-        KvCfg {
-            block_tokens: 0,
-            ..cfg(1)
-        },
-        KvCfg {
-            n_layers: 0,
-            ..cfg(1)
-        },
-        KvCfg {
-            n_kv_heads: 0,
-            ..cfg(1)
-        },
-        KvCfg {
-            head_dim: 0,
-            ..cfg(1)
-        },
+        KvCfg { n_blocks: 0, ..cfg(1) },
+        KvCfg { block_tokens: 0, ..cfg(1) },
+        KvCfg { n_layers: 0, ..cfg(1) },
+        KvCfg { n_kv_heads: 0, ..cfg(1) },
+        KvCfg { head_dim: 0, ..cfg(1) },
     ] {
         refused(KvPool::new(broken), KvError::EINVAL);
     }
-    refused(
-        KvPool::new(KvCfg { dtype: 3, ..cfg(1) }),
-        KvError::EUNSUPPORTED,
-    );
-    refused(
-        KvPool::new(KvCfg {
-            format: 2,
-            ..cfg(1)
-        }),
-        KvError::EUNSUPPORTED,
-    );
-    let huge = KvCfg {
-        n_layers: u32::MAX,
-        n_kv_heads: u32::MAX,
-        ..cfg(u32::MAX - 1)
-    };
+    refused(KvPool::new(KvCfg { dtype: 3, ..cfg(1) }), KvError::EUNSUPPORTED);
+    refused(KvPool::new(KvCfg { format: 2, ..cfg(1) }), KvError::EUNSUPPORTED);
+    let huge = KvCfg { n_layers: u32::MAX, n_kv_heads: u32::MAX, ..cfg(u32::MAX - 1) };
     refused(KvPool::new(huge), KvError::ENOMEM);
-    let larger_than_memory = KvCfg {
-        n_layers: 1 << 30,
-        n_kv_heads: 1 << 16,
-        ..cfg(1)
-    };
+    let larger_than_memory = KvCfg { n_layers: 1 << 30, n_kv_heads: 1 << 16, ..cfg(1) };
     refused(KvPool::new(larger_than_memory), KvError::ENOMEM);
 }
 
@@ -99,10 +67,7 @@ fn a_block_goes_free_used_cached_used() {
     assert_eq!(counts(&p), (3, 1, 0));
     p.release(id).unwrap();
     assert_eq!(counts(&p), (3, 0, 1));
-    assert!(
-        p.contains(77) && counts(&p) == (3, 0, 1),
-        "asking takes no reference"
-    );
+    assert!(p.contains(77) && counts(&p) == (3, 0, 1), "asking takes no reference");
     assert_eq!(p.lookup(77), Some(id));
     assert_eq!(counts(&p), (3, 1, 0));
     p.release(id).unwrap();
@@ -141,10 +106,7 @@ fn allocation_is_all_or_nothing_and_evicts_the_oldest() {
     assert_eq!((counts(&p), p.stats().evictions), ((0, 0, 3), 0));
     let new = p.alloc(1).unwrap()[0];
     assert_eq!((new, p.fill(new), p.hash_of(new)), (ids[1], Ok(0), 0));
-    assert_eq!(
-        [p.contains(10), p.contains(11), p.contains(12)],
-        [true, false, true]
-    );
+    assert_eq!([p.contains(10), p.contains(11), p.contains(12)], [true, false, true]);
     assert_eq!(p.stats().evictions, 1);
     assert_eq!(p.alloc(0).unwrap(), []);
 }
@@ -180,14 +142,7 @@ fn copy_on_write() {
     assert_ne!(private, a);
     assert_eq!(counts(&p), (2, 1, 1), "the registered one stays cached");
     assert_eq!((p.fill(private), p.hash_of(private)), (Ok(4), 0));
-    assert!(
-        p.slabs()
-            .read(private)
-            .unwrap()
-            .all()
-            .iter()
-            .all(|&x| x == 9)
-    );
+    assert!(p.slabs().read(private).unwrap().all().iter().all(|&x| x == 9));
     assert_eq!(p.writable(private).unwrap(), private);
     p.retain(private).unwrap();
     let copy = p.cow(private).unwrap();
@@ -237,17 +192,10 @@ fn only_the_owner_of_an_unregistered_block_writes() {
 
 #[test]
 fn slabs_are_where_the_format_puts_them() {
-    let mut p = KvPool::new(KvCfg {
-        n_kv_heads: 3,
-        ..cfg(2)
-    })
-    .unwrap();
+    let mut p = KvPool::new(KvCfg { n_kv_heads: 3, ..cfg(2) }).unwrap();
     assert_eq!((p.slab_len(), p.block_bytes()), (48, 2 * 2 * 48 * 2));
     let id = p.alloc(1).unwrap()[0];
-    for (i, (layer, is_v)) in [(0, false), (0, true), (1, false), (1, true)]
-        .iter()
-        .enumerate()
-    {
+    for (i, (layer, is_v)) in [(0, false), (0, true), (1, false), (1, true)].iter().enumerate() {
         p.slab_mut(id, *layer, *is_v).unwrap().fill(i as u16);
     }
     refused(p.slab(id, 2, false).map(drop), KvError::EINVAL);
@@ -258,13 +206,7 @@ fn slabs_are_where_the_format_puts_them() {
         assert!(block.k(layer).iter().all(|&x| x == layer as u16 * 2));
         assert!(block.v(layer).iter().all(|&x| x == layer as u16 * 2 + 1));
     }
-    assert!(
-        block
-            .all()
-            .chunks(48)
-            .enumerate()
-            .all(|(i, s)| s.iter().all(|&x| x == i as u16))
-    );
+    assert!(block.all().chunks(48).enumerate().all(|(i, s)| s.iter().all(|&x| x == i as u16)));
 }
 
 #[test]
@@ -281,11 +223,7 @@ fn a_recycled_block_shows_nothing_of_its_past() {
     let payload = &bytes[40..bytes.len() - 4];
     let head = 4 * 4 * 2;
     assert_eq!(payload[..8], [0x11; 8]);
-    assert!(
-        payload
-            .chunks(head)
-            .all(|slab| slab[8..].iter().all(|&b| b == 0))
-    );
+    assert!(payload.chunks(head).all(|slab| slab[8..].iter().all(|&b| b == 0)));
 }
 
 #[test]
@@ -302,29 +240,15 @@ fn import_is_all_or_nothing() {
     assert_eq!(counts(&p), (2, 1, 0));
     p.release(held).unwrap();
     refused(p.import(&bytes[..bytes.len() - 1]), KvError::EFORMAT);
-    let other_shape = KvPool::new(KvCfg {
-        head_dim: 8,
-        ..cfg(3)
-    })
-    .unwrap()
-    .import(&bytes);
+    let other_shape = KvPool::new(KvCfg { head_dim: 8, ..cfg(3) }).unwrap().import(&bytes);
     refused(other_shape, KvError::ESHAPE);
     let got = p.import(&bytes).unwrap();
-    assert_eq!(
-        got.iter().map(|&id| p.hash_of(id)).collect::<Vec<_>>(),
-        [100, 101, 0]
-    );
+    assert_eq!(got.iter().map(|&id| p.hash_of(id)).collect::<Vec<_>>(), [100, 101, 0]);
     assert_eq!(p.export(&got).unwrap(), bytes);
     let mut wide = pool(6);
     let first = wide.import(&bytes).unwrap();
     let second = wide.import(&bytes).unwrap();
-    assert_eq!(
-        second
-            .iter()
-            .map(|&id| wide.hash_of(id))
-            .collect::<Vec<_>>(),
-        [0, 0, 0]
-    );
+    assert_eq!(second.iter().map(|&id| wide.hash_of(id)).collect::<Vec<_>>(), [0, 0, 0]);
     assert_eq!(wide.lookup(100), Some(first[0]));
     wide.check().unwrap();
 }
@@ -346,11 +270,7 @@ fn a_prefix_hit_needs_the_tokens() {
     p.attach_tokens(b, hashes[0], &tokens[4..8]).unwrap();
     p.attach_tokens(b, hashes[0], &tokens[4..8]).unwrap();
     assert_eq!(p.match_prefix(&tokens), [a, b]);
-    assert_eq!(
-        p.match_prefix(&tokens[..8]),
-        [a],
-        "one token is left to compute"
-    );
+    assert_eq!(p.match_prefix(&tokens[..8]), [a], "one token is left to compute");
     assert_eq!(p.match_prefix(&tokens[..4]), []);
     assert_eq!(p.match_prefix(&[]), []);
     assert_eq!(p.lookup_tokens(hashes[0], &[14, 15, 16, 99]), None);
@@ -383,19 +303,13 @@ fn a_computed_block_replaces_a_cached_one_of_unknown_tokens() {
     let pushed = full(&mut p, 1);
     assert!(p.register(pushed, hash).unwrap());
     let own = full(&mut p, 2);
-    assert!(
-        !p.register_tokens(own, 0, &tokens).unwrap(),
-        "somebody uses the pushed one"
-    );
+    assert!(!p.register_tokens(own, 0, &tokens).unwrap(), "somebody uses the pushed one");
     p.release(pushed).unwrap();
     assert!(p.register_tokens(own, 0, &tokens).unwrap());
     assert_eq!(counts(&p), (3, 1, 0));
     assert_eq!(p.lookup_tokens(0, &tokens), Some(own));
     let third = full(&mut p, 3);
-    assert!(
-        !p.register_tokens(third, 0, &tokens).unwrap(),
-        "known tokens stay"
-    );
+    assert!(!p.register_tokens(third, 0, &tokens).unwrap(), "known tokens stay");
     refused(p.register_tokens(third, 0, &tokens[..2]), KvError::EINVAL);
 }
 
@@ -423,8 +337,5 @@ fn reset_leaves_what_is_in_use() {
     assert!(p.register(a, 1).unwrap() && p.register(b, 2).unwrap());
     p.release(b).unwrap();
     assert_eq!(p.reset_cache(), 1);
-    assert_eq!(
-        (counts(&p), p.contains(1), p.contains(2)),
-        ((2, 1, 0), true, false)
-    );
+    assert_eq!((counts(&p), p.contains(1), p.contains(2)), ((2, 1, 0), true, false));
 }

@@ -12,9 +12,7 @@ impl KvPool {
     pub fn export(&self, ids: &[u32]) -> Result<Vec<u8>, KvError> {
         for &id in ids {
             if self.used(id)?.fill == 0 {
-                return Err(KvError::invalid(format!(
-                    "block {id} is empty, nothing to export"
-                )));
+                return Err(KvError::invalid(format!("block {id} is empty, nothing to export")));
             }
         }
         let n = u32::try_from(ids.len())
@@ -41,17 +39,14 @@ impl KvPool {
     pub fn import(&mut self, buf: &[u8]) -> Result<Vec<u32>, KvError> {
         let view = EnvelopeView::parse(buf, Some(&self.cfg))?;
         let ids = self.alloc(view.len())?;
-        let copied = ids
-            .iter()
-            .zip(view.records())
-            .try_for_each(|(&id, record)| {
-                put::into_block(self.slabs.write(id)?.all_mut(), record.payload);
-                self.set_fill(id, record.n_tokens)?;
-                if record.hash != 0 {
-                    self.register(id, record.hash)?;
-                }
-                Ok(())
-            });
+        let copied = ids.iter().zip(view.records()).try_for_each(|(&id, record)| {
+            put::into_block(self.slabs.write(id)?.all_mut(), record.payload);
+            self.set_fill(id, record.n_tokens)?;
+            if record.hash != 0 {
+                self.register(id, record.hash)?;
+            }
+            Ok(())
+        });
         match copied {
             Ok(()) => Ok(ids),
             Err(error) => {

@@ -25,18 +25,14 @@ pub fn counts(pool: &SharedKv) -> (u32, u32, u32) {
     let pool = lock(pool);
     pool.check().unwrap();
     assert_eq!(pool.violations(), 0);
-    let KvStats {
-        free, used, cached, ..
-    } = pool.stats();
+    let KvStats { free, used, cached, .. } = pool.stats();
     (free, used, cached)
 }
 
 /// The f16 bits a position of a token has in these tests: a function of the whole prefix, as in
 /// a real model.
 pub fn pattern(prefix: &[u32], element: usize) -> u16 {
-    let h = prefix
-        .iter()
-        .fold(17u32, |h, &t| h.wrapping_mul(31).wrapping_add(t + 1));
+    let h = prefix.iter().fold(17u32, |h, &t| h.wrapping_mul(31).wrapping_add(t + 1));
     (h.wrapping_add(element as u32 * 97) & 0x3FFF) as u16
 }
 
@@ -69,15 +65,11 @@ pub fn holds(pool: &SharedKv, ids: &[u32], tokens: &[u32]) -> bool {
     let slabs = lock(pool).slabs();
     (0..tokens.len()).all(|position| {
         let block = slabs.read(ids[position / B]).unwrap();
-        block
-            .all()
-            .chunks_exact(B * 4)
-            .enumerate()
-            .all(|(slab, values)| {
-                (0..4).all(|d| {
-                    values[position % B * 4 + d] == pattern(&tokens[..=position], slab * 4 + d)
-                })
+        block.all().chunks_exact(B * 4).enumerate().all(|(slab, values)| {
+            (0..4).all(|d| {
+                values[position % B * 4 + d] == pattern(&tokens[..=position], slab * 4 + d)
             })
+        })
     })
 }
 

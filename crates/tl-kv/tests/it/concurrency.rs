@@ -103,10 +103,7 @@ fn a_block_is_never_written_after_it_is_registered() {
             let registered = lock(&p).register(id, round + 1);
             (registered, writer.join().unwrap())
         });
-        assert!(
-            !wrote_after,
-            "round {round}: a registered block was open for writing"
-        );
+        assert!(!wrote_after, "round {round}: a registered block was open for writing");
         assert!(matches!(registered, Ok(true)) || slabs.write(id).is_ok());
     }
 }

@@ -9,42 +9,29 @@ use tl_kv::{
 };
 
 fn load(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../contracts/vectors")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contracts/vectors").join(name);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap()
 }
 
 fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
-    let list = value[name]
-        .as_array()
-        .unwrap_or_else(|| panic!("no list {name}"));
+    let list = value[name].as_array().unwrap_or_else(|| panic!("no list {name}"));
     assert!(!list.is_empty(), "{name} is empty");
     list
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
-    value[name]
-        .as_str()
-        .unwrap_or_else(|| panic!("no text {name} in {value}"))
+    value[name].as_str().unwrap_or_else(|| panic!("no text {name} in {value}"))
 }
 
 fn bytes(value: &Value, name: &str) -> Vec<u8> {
     let hex = text(value, name);
-    (0..hex.len())
-        .step_by(2)
-        .map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap())
-        .collect()
+    (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect()
 }
 
 fn u32s(value: &Value, name: &str) -> Vec<u32> {
-    let list = value[name]
-        .as_array()
-        .unwrap_or_else(|| panic!("no list {name}"));
-    list.iter()
-        .map(|v| u32::try_from(v.as_u64().unwrap()).unwrap())
-        .collect()
+    let list = value[name].as_array().unwrap_or_else(|| panic!("no list {name}"));
+    list.iter().map(|v| u32::try_from(v.as_u64().unwrap()).unwrap()).collect()
 }
 
 /// 64-bit numbers stand as decimal text.
@@ -53,9 +40,7 @@ fn u64_of(value: &Value) -> u64 {
 }
 
 fn number(value: &Value, name: &str) -> u64 {
-    value[name]
-        .as_u64()
-        .unwrap_or_else(|| panic!("no number {name} in {value}"))
+    value[name].as_u64().unwrap_or_else(|| panic!("no number {name} in {value}"))
 }
 
 fn shape(value: &Value, n_blocks: u32) -> KvCfg {
@@ -76,11 +61,7 @@ fn checksums() {
     let file = load("crc32c.json");
     assert_eq!(number(&file, "residue"), u64::from(CRC32C_RESIDUE));
     for case in list(&file, "cases") {
-        assert_eq!(
-            u64::from(crc32c(&bytes(case, "hex"))),
-            number(case, "crc32c"),
-            "{case}"
-        );
+        assert_eq!(u64::from(crc32c(&bytes(case, "hex"))), number(case, "crc32c"), "{case}");
     }
 }
 
@@ -88,11 +69,7 @@ fn checksums() {
 fn hashes() {
     let file = load("hashes.json");
     for case in list(&file, "fnv1a64") {
-        assert_eq!(
-            fnv1a64(text(case, "text").as_bytes()),
-            u64_of(&case["hash"]),
-            "{case}"
-        );
+        assert_eq!(fnv1a64(text(case, "text").as_bytes()), u64_of(&case["hash"]), "{case}");
     }
     for case in list(&file, "block_hash") {
         let got = block_hash(u64_of(&case["parent"]), &u32s(case, "tokens"));
@@ -100,12 +77,7 @@ fn hashes() {
     }
     for case in list(&file, "prompt_hashes") {
         let b = number(case, "block_tokens") as usize;
-        let want: Vec<u64> = case["hashes"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(u64_of)
-            .collect();
+        let want: Vec<u64> = case["hashes"].as_array().unwrap().iter().map(u64_of).collect();
         assert_eq!(prompt_hashes(&u32s(case, "tokens"), b), want, "{case}");
     }
 }
@@ -114,25 +86,12 @@ fn hashes() {
 fn sizes() {
     for case in list(&load("kv.sizes.json"), "shapes") {
         let v1 = EnvHeader::v1(&shape(case, 1), 1);
-        let v2 = EnvHeader {
-            version: 2,
-            dtype: 3,
-            ..v1
-        };
-        for (header, payload, envelope) in [
-            (v1, "payload_v1", "envelope_v1"),
-            (v2, "payload_v2", "envelope_v2"),
-        ] {
-            assert_eq!(
-                header.payload_bytes() as u64,
-                number(case, payload),
-                "{case}"
-            );
-            assert_eq!(
-                header.envelope_bytes() as u64,
-                number(case, envelope),
-                "{case}"
-            );
+        let v2 = EnvHeader { version: 2, dtype: 3, ..v1 };
+        for (header, payload, envelope) in
+            [(v1, "payload_v1", "envelope_v1"), (v2, "payload_v2", "envelope_v2")]
+        {
+            assert_eq!(header.payload_bytes() as u64, number(case, payload), "{case}");
+            assert_eq!(header.envelope_bytes() as u64, number(case, envelope), "{case}");
         }
     }
 }
@@ -159,21 +118,13 @@ fn check_wire_v1(name: &str, input: &Value, want: &[u8]) {
     let block_tokens = number(input, "B") as u32;
     let n_blocks = (tokens.len() as u32).div_ceil(block_tokens);
     let cfg = shape(input, n_blocks);
-    let KvCfg {
-        n_layers,
-        n_kv_heads,
-        head_dim,
-        ..
-    } = cfg;
+    let KvCfg { n_layers, n_kv_heads, head_dim, .. } = cfg;
     let mut pool = KvPool::new(cfg).unwrap();
     let ids = pool.alloc(n_blocks as usize).unwrap();
     // [position][layer][k | v][head][dim]
     let mut next = u32s(input, "values").into_iter().map(|v| v as u16);
     for position in 0..tokens.len() as u32 {
-        let (id, slot) = (
-            ids[(position / block_tokens) as usize],
-            position % block_tokens,
-        );
+        let (id, slot) = (ids[(position / block_tokens) as usize], position % block_tokens);
         for slab in 0..n_layers * 2 {
             let mut open = pool.slab_mut(id, slab / 2, slab % 2 == 1).unwrap();
             for head in 0..n_kv_heads {
@@ -195,20 +146,12 @@ fn check_wire_v1(name: &str, input: &Value, want: &[u8]) {
     let (header, records) = read_envelope(want, Some(&cfg)).unwrap();
     assert_eq!(header, EnvHeader::v1(&cfg, n_blocks));
     assert_eq!(write_envelope(&header, &records), want, "{name}: writer");
-    let names: Vec<u64> = records
-        .iter()
-        .map(|r| r.hash)
-        .filter(|&hash| hash != 0)
-        .collect();
+    let names: Vec<u64> = records.iter().map(|r| r.hash).filter(|&hash| hash != 0).collect();
     assert_eq!(names, hashes, "{name}: names");
 
     let mut second = KvPool::new(cfg).unwrap();
     let imported = second.import(want).unwrap();
-    assert_eq!(
-        second.export(&imported).unwrap(),
-        want,
-        "{name}: second pool"
-    );
+    assert_eq!(second.export(&imported).unwrap(), want, "{name}: second pool");
 }
 
 #[test]
@@ -217,11 +160,7 @@ fn wire_v1() {
     let cases = list(&file, "cases");
     assert_eq!(cases.len(), 6);
     for case in cases {
-        check_wire_v1(
-            text(case, "name"),
-            &case["input"],
-            &bytes(&case["output"], "hex"),
-        );
+        check_wire_v1(text(case, "name"), &case["input"], &bytes(&case["output"], "hex"));
     }
 }
 
@@ -230,11 +169,7 @@ fn wire_v1() {
 fn wire_v2_is_a_version() {
     for case in list(&load("kv.wire.v2.json"), "cases") {
         let got = read_envelope(&bytes(&case["output"], "hex"), None);
-        assert!(
-            matches!(got, Err(EnvError::Version(_))),
-            "{}: {got:?}",
-            text(case, "name")
-        );
+        assert!(matches!(got, Err(EnvError::Version(_))), "{}: {got:?}", text(case, "name"));
     }
 }
 

@@ -29,16 +29,11 @@ struct World {
 
 impl World {
     fn new(cfg: HandleCfg) -> Self {
-        Self {
-            table: HandleTable::new(cfg),
-            used: Rc::new(()),
-        }
+        Self { table: HandleTable::new(cfg), used: Rc::new(()) }
     }
 
     fn blocks(&self) -> Blocks {
-        Blocks {
-            _reference: Rc::clone(&self.used),
-        }
+        Blocks { _reference: Rc::clone(&self.used) }
     }
 
     fn used(&self) -> usize {
@@ -67,28 +62,16 @@ impl World {
 fn the_ordinary_way() {
     let mut w = World::new(CFG);
     let ticket = w.begin("h", 0).unwrap();
-    assert_eq!(
-        (ticket.handle(), w.table.claim("h", 1).err()),
-        ("h", Some(ClaimError::Receiving))
-    );
+    assert_eq!((ticket.handle(), w.table.claim("h", 1).err()), ("h", Some(ClaimError::Receiving)));
     w.table.touch(&ticket, 40).unwrap();
     let blocks = w.blocks();
     w.table.complete(ticket, blocks, 80).unwrap();
-    assert_eq!(
-        (w.table.next_deadline(), w.used(), w.table.ready()),
-        (Some(180), 1, 1)
-    );
+    assert_eq!((w.table.next_deadline(), w.used(), w.table.ready()), (Some(180), 1, 1));
     let blocks = w.table.claim("h", 179).unwrap();
-    assert_eq!(
-        (w.table.live(), w.table.next_deadline(), w.used()),
-        (0, None, 1)
-    );
+    assert_eq!((w.table.live(), w.table.next_deadline(), w.used()), (0, None, 1));
     drop(blocks);
     assert_eq!(w.used(), 0);
-    assert_eq!(
-        w.table.claim("h", 179).unwrap_err(),
-        ClaimError::Ended(End::Claimed)
-    );
+    assert_eq!(w.table.claim("h", 179).unwrap_err(), ClaimError::Ended(End::Claimed));
     assert_eq!(w.table.claim("x", 179).unwrap_err(), ClaimError::Unknown);
 }
 
@@ -97,10 +80,7 @@ fn a_live_id_is_taken_and_its_holder_stays() {
     let mut w = World::new(CFG);
     let ticket = w.begin("h", 0).unwrap();
     let again = w.begin("h", 1).unwrap_err();
-    assert_eq!(
-        (again.code(), again),
-        (Code::AlreadyExists, HandleError::AlreadyLive)
-    );
+    assert_eq!((again.code(), again), (Code::AlreadyExists, HandleError::AlreadyLive));
     let blocks = w.blocks();
     w.table.complete(ticket, blocks, 2).unwrap();
     assert_eq!(w.begin("h", 3).unwrap_err(), HandleError::AlreadyLive);
@@ -111,17 +91,11 @@ fn a_live_id_is_taken_and_its_holder_stays() {
 fn release_in_every_state() {
     let mut w = World::new(CFG);
     assert!(w.table.release("never", 0).is_none());
-    assert_eq!(
-        w.begin("never", 1).unwrap_err(),
-        HandleError::Ended(End::Released)
-    );
+    assert_eq!(w.begin("never", 1).unwrap_err(), HandleError::Ended(End::Released));
 
     let ticket = w.begin("fly", 10).unwrap();
     assert!(w.table.release("fly", 11).is_none());
-    assert_eq!(
-        w.table.touch(&ticket, 12),
-        Err(HandleError::Ended(End::Released))
-    );
+    assert_eq!(w.table.touch(&ticket, 12), Err(HandleError::Ended(End::Released)));
     assert_eq!(w.begin("fly", 12).unwrap_err().code(), Code::Aborted);
     assert_eq!(w.too_late(ticket, 12), HandleError::Ended(End::Released));
     assert_eq!(w.used(), 0);
@@ -146,10 +120,7 @@ fn a_failed_push_may_be_repeated_and_the_first_attempt_stays_dead() {
     let second = w.begin("h", 2).unwrap();
     w.table.abort(second, 3);
     w.ready("h", 4);
-    assert_eq!(
-        (w.table.counters().aborted, w.table.counters().completed),
-        (2, 1)
-    );
+    assert_eq!((w.table.counters().aborted, w.table.counters().completed), (2, 1));
 }
 
 #[test]
@@ -160,29 +131,13 @@ fn leases_end_on_the_clock_of_the_caller() {
     assert_eq!(w.table.next_deadline(), Some(80));
     assert!(w.table.expire(79).is_empty());
     let ended = w.table.expire(80);
-    assert_eq!(
-        (ended.len(), ended[0].0.as_str(), ended[0].1.is_none()),
-        (1, "b", true)
-    );
-    assert_eq!(
-        w.table.touch(&stalled, 81),
-        Err(HandleError::Ended(End::Expired))
-    );
+    assert_eq!((ended.len(), ended[0].0.as_str(), ended[0].1.is_none()), (1, "b", true));
+    assert_eq!(w.table.touch(&stalled, 81), Err(HandleError::Ended(End::Expired)));
     assert_eq!(w.too_late(stalled, 81), HandleError::Ended(End::Expired));
-    assert_eq!(
-        w.table.claim("a", 100).unwrap_err(),
-        ClaimError::Ended(End::Expired)
-    );
+    assert_eq!(w.table.claim("a", 100).unwrap_err(), ClaimError::Ended(End::Expired));
     assert_eq!((w.used(), w.table.next_deadline()), (1, Some(100)));
     drop(w.table.expire(100));
-    assert_eq!(
-        (
-            w.used(),
-            w.table.next_deadline(),
-            w.table.counters().expired
-        ),
-        (0, None, 2)
-    );
+    assert_eq!((w.used(), w.table.next_deadline(), w.table.counters().expired), (0, None, 2));
 }
 
 /// The timer may be late: the lease is over all the same.
@@ -191,10 +146,7 @@ fn a_push_past_its_time_cannot_land_before_the_timer_ran() {
     let mut w = World::new(CFG);
     let ticket = w.begin("h", 0).unwrap();
     assert_eq!(w.too_late(ticket, 50), HandleError::Ended(End::Expired));
-    assert_eq!(
-        (w.table.live(), w.used(), w.table.counters().expired),
-        (0, 0, 1)
-    );
+    assert_eq!((w.table.live(), w.used(), w.table.counters().expired), (0, 0, 1));
 }
 
 #[test]
@@ -209,19 +161,10 @@ fn a_dead_incarnation_ends_with_all_it_began() {
     assert_eq!(ended.len(), 2);
     drop(ended);
     assert_eq!((w.used(), w.table.live()), (0, 1));
-    assert_eq!(
-        w.table.touch(&flying, 2),
-        Err(HandleError::Ended(End::Fenced))
-    );
+    assert_eq!(w.table.touch(&flying, 2), Err(HandleError::Ended(End::Fenced)));
     assert_eq!(w.too_late(flying, 2), HandleError::Ended(End::Fenced));
-    assert_eq!(
-        w.table.begin("d", 7, 1, 2).unwrap_err(),
-        HandleError::Fenced
-    );
-    assert_eq!(
-        w.table.claim("b", 2).unwrap_err(),
-        ClaimError::Ended(End::Fenced)
-    );
+    assert_eq!(w.table.begin("d", 7, 1, 2).unwrap_err(), HandleError::Fenced);
+    assert_eq!(w.table.claim("b", 2).unwrap_err(), ClaimError::Ended(End::Fenced));
     w.table.touch(&other, 3).unwrap();
     assert!(w.table.fence(0, 3).is_empty(), "nobody");
     let _ticket = w.table.begin("e", 0, 1, 3).unwrap();
@@ -252,25 +195,15 @@ fn bounds() {
         w.table.check().unwrap();
     }
     let full = HandleError::TooMany { live: 3, max: 3 };
-    assert_eq!(
-        w.begin("r0", 3).unwrap_err(),
-        full,
-        "forgotten: only four ends are remembered"
-    );
-    assert_eq!(
-        w.begin("r99", 3).unwrap_err(),
-        HandleError::Ended(End::Released)
-    );
+    assert_eq!(w.begin("r0", 3).unwrap_err(), full, "forgotten: only four ends are remembered");
+    assert_eq!(w.begin("r99", 3).unwrap_err(), HandleError::Ended(End::Released));
 }
 
 #[test]
 fn tombstones_are_forgotten_in_time() {
     let mut w = World::new(CFG);
     w.table.release("h", 0);
-    assert_eq!(
-        w.begin("h", 199).unwrap_err(),
-        HandleError::Ended(End::Released)
-    );
+    assert_eq!(w.begin("h", 199).unwrap_err(), HandleError::Ended(End::Released));
     assert!(w.begin("h", 200).is_ok());
 }
 

@@ -23,34 +23,19 @@ struct Decode {
 
 impl Decode {
     fn new(n_blocks: u32) -> Self {
-        let cfg = HandleCfg {
-            lease_ms: 100,
-            receive_ms: RECEIVE_MS,
-            ..HandleCfg::default()
-        };
-        Self {
-            pool: pool(n_blocks),
-            table: HandleTable::new(cfg),
-            now: 0,
-            hoard: None,
-        }
+        let cfg = HandleCfg { lease_ms: 100, receive_ms: RECEIVE_MS, ..HandleCfg::default() };
+        Self { pool: pool(n_blocks), table: HandleTable::new(cfg), now: 0, hoard: None }
     }
 
     fn has_blocks(&self, hashes: &[u64]) -> Vec<bool> {
-        hashes
-            .iter()
-            .map(|&hash| lock(&self.pool).contains(hash))
-            .collect()
+        hashes.iter().map(|&hash| lock(&self.pool).contains(hash)).collect()
     }
 
     /// Takes one stream the way a server does: any error ends the attempt, and dropping the
     /// `Held` is the whole clean-up.
     fn push(&mut self, chunks: &[Chunk], fault: Fault) -> Result<PushAck, Code> {
         let n_blocks = lock(&self.pool).cfg().n_blocks;
-        let limits = PushLimits {
-            kv_format: KV_FORMAT_V1,
-            max_blocks: n_blocks,
-        };
+        let limits = PushLimits { kv_format: KV_FORMAT_V1, max_blocks: n_blocks };
         let mut push = PushAssembly::new(limits);
         let mut held = Held::empty(&self.pool);
         let mut ticket = None;
@@ -68,9 +53,7 @@ impl Decode {
             },
             (Ok(()), None) => Err(push.finish().map(drop).unwrap_err().code()),
             (Err(code), ticket) => {
-                ticket
-                    .into_iter()
-                    .for_each(|t| self.table.abort(t, self.now));
+                ticket.into_iter().for_each(|t| self.table.abort(t, self.now));
                 Err(code)
             }
         };
@@ -95,9 +78,7 @@ impl Decode {
                 Some(ticket) => self.table.touch(ticket, self.now).map_err(|e| e.code())?,
                 None => {
                     let blocks = chunks.len() as u64;
-                    let begun = self
-                        .table
-                        .begin(&chunk.handle, INCARNATION, blocks, self.now);
+                    let begun = self.table.begin(&chunk.handle, INCARNATION, blocks, self.now);
                     *ticket = Some(begun.map_err(|e| e.code())?);
                 }
             }
@@ -132,9 +113,7 @@ impl Decode {
             Kind::SecondPush => {
                 let begun = self.table.begin(&chunk.handle, INCARNATION, 1, self.now);
                 assert_eq!(begun.is_ok(), held.is_empty(), "an id that is in use");
-                begun
-                    .into_iter()
-                    .for_each(|t| self.table.abort(t, self.now));
+                begun.into_iter().for_each(|t| self.table.abort(t, self.now));
             }
         }
         Ok(())
@@ -171,26 +150,11 @@ fn chunks(p: &SharedKv, held: &Held, handle: &str, blocks: &[BlockSend]) -> Vec<
     (0..)
         .zip(blocks.iter().zip(held.ids()))
         .map(|(index, (block, &id))| {
-            let payload = if block.has_payload() {
-                export_block(p, id).unwrap()
-            } else {
-                Vec::new()
-            };
-            let crc = if payload.is_empty() {
-                0
-            } else {
-                crc32c(&payload)
-            };
+            let payload =
+                if block.has_payload() { export_block(p, id).unwrap() } else { Vec::new() };
+            let crc = if payload.is_empty() { 0 } else { crc32c(&payload) };
             let handle = handle.to_owned();
-            Chunk {
-                handle,
-                hash: block.hash(),
-                index,
-                total,
-                format: 1,
-                payload,
-                crc,
-            }
+            Chunk { handle, hash: block.hash(), index, total, format: 1, payload, crc }
         })
         .collect()
 }
@@ -213,10 +177,7 @@ struct Fault {
     kind: Kind,
 }
 
-const NO_FAULT: Fault = Fault {
-    at: 0,
-    kind: Kind::Nothing,
-};
+const NO_FAULT: Fault = Fault { at: 0, kind: Kind::Nothing };
 
 /// P's side: the plan, and the prompt's blocks until it ends. The fault meets the first stream.
 fn transfer(
@@ -236,11 +197,7 @@ fn transfer(
             SendAction::Push(blocks) => {
                 let stream = chunks(p, &held, handle, blocks);
                 match d.push(&stream, std::mem::replace(&mut fault, NO_FAULT)) {
-                    Ok(PushAck {
-                        handle_id,
-                        blocks_received,
-                        blocks_deduped,
-                    }) => SendFact::Acked {
+                    Ok(PushAck { handle_id, blocks_received, blocks_deduped }) => SendFact::Acked {
                         handle_id,
                         received: blocks_received,
                         deduped: blocks_deduped,
@@ -321,11 +278,7 @@ fn one_fault(fault: Fault, warm_blocks: u32) {
             assert_eq!(stats.pushes, pushes, "{what}");
             let blocks = d.table.claim("h", d.now).unwrap();
             assert!(holds(&d.pool, blocks.ids(), &tokens), "{what}");
-            assert_eq!(
-                lock(&d.pool).attach_prompt(blocks.ids(), &tokens),
-                Ok(4),
-                "{what}"
-            );
+            assert_eq!(lock(&d.pool).attach_prompt(blocks.ids(), &tokens), Ok(4), "{what}");
         }
         (Err(got), Err(want)) => {
             assert_eq!(got, want, "{what}");
@@ -371,10 +324,7 @@ fn a_refused_push_leaves_everything_as_it_was() {
     let before = (counts(&d.pool), d.table.live());
     let other = pool(8);
     let (held, hashes) = prefill(&other, &tokens);
-    let send = [
-        BlockSend::Send { hash: hashes[0] },
-        BlockSend::Send { hash: hashes[1] },
-    ];
+    let send = [BlockSend::Send { hash: hashes[0] }, BlockSend::Send { hash: hashes[1] }];
     let good = chunks(&other, &held, "h2", &[send[0], send[1], BlockSend::Tail]);
     let mut check = |damage: &dyn Fn(&mut Vec<Chunk>), want: Code| {
         let mut stream = good.clone();

@@ -6,11 +6,7 @@ use crate::common::Noise;
 use crate::oracle::{self, SHAPE};
 
 fn corpus() -> Vec<Vec<u8>> {
-    let record = |hash, n_tokens, value| BlockRecord {
-        hash,
-        n_tokens,
-        payload: vec![value; 16],
-    };
+    let record = |hash, n_tokens, value| BlockRecord { hash, n_tokens, payload: vec![value; 16] };
     let v1 = |n| EnvHeader::v1(&SHAPE, n);
     let mut corpus = vec![
         write_envelope(&v1(0), &[]),
@@ -19,27 +15,11 @@ fn corpus() -> Vec<Vec<u8>> {
         write_envelope(&v1(3), &[record(9, 2, 1), record(8, 2, 2), record(0, 1, 3)]),
         write_envelope(&v1(2), &[record(9, 2, 1), record(9, 2, 2)]),
         write_envelope(&v1(5), &vec![record(0, 2, 4); 5]),
-        write_envelope(
-            &EnvHeader {
-                version: 2,
-                dtype: 3,
-                ..v1(1)
-            },
-            &[record(0, 2, 7)],
-        ),
+        write_envelope(&EnvHeader { version: 2, dtype: 3, ..v1(1) }, &[record(0, 2, 7)]),
     ];
-    let wide = EnvHeader {
-        head_dim: 4,
-        ..v1(1)
-    };
-    corpus.push(write_envelope(
-        &wide,
-        &[BlockRecord {
-            hash: 1,
-            n_tokens: 2,
-            payload: vec![1; 32],
-        }],
-    ));
+    let wide = EnvHeader { head_dim: 4, ..v1(1) };
+    corpus
+        .push(write_envelope(&wide, &[BlockRecord { hash: 1, n_tokens: 2, payload: vec![1; 32] }]));
     corpus
 }
 

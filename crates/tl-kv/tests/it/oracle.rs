@@ -56,17 +56,12 @@ pub fn import(data: &[u8]) {
             let (_, exported) = read_envelope(&again, Some(&SHAPE)).expect("own export");
             for (a, b) in records.iter().zip(&exported) {
                 let filled = |p: &[u8]| -> Vec<u8> {
-                    p.chunks(8)
-                        .flat_map(|slab| &slab[..a.n_tokens as usize * 4])
-                        .copied()
-                        .collect()
+                    p.chunks(8).flat_map(|slab| &slab[..a.n_tokens as usize * 4]).copied().collect()
                 };
                 assert_eq!(filled(&a.payload), filled(&b.payload));
                 assert_eq!(a.n_tokens, b.n_tokens);
             }
-            ids.iter()
-                .rev()
-                .for_each(|&id| pool.release(id).expect("was allocated"));
+            ids.iter().rev().for_each(|&id| pool.release(id).expect("was allocated"));
             assert_eq!(pool.stats().used, 0);
         }
         Err(error) => {
@@ -97,16 +92,8 @@ fn one_block(buf: &[u8]) {
 const HANDLES: [&str; 3] = ["h", "i", ""];
 
 fn payload(kind: u8, hash: u64) -> Vec<u8> {
-    let (named, fill) = if kind == 2 {
-        (0, 1)
-    } else {
-        (hash, SHAPE.block_tokens)
-    };
-    let record = BlockRecord {
-        hash: named,
-        n_tokens: fill,
-        payload: vec![kind; 16],
-    };
+    let (named, fill) = if kind == 2 { (0, 1) } else { (hash, SHAPE.block_tokens) };
+    let record = BlockRecord { hash: named, n_tokens: fill, payload: vec![kind; 16] };
     let mut bytes = write_envelope(&EnvHeader::v1(&SHAPE, 1), &[record]);
     match kind {
         0 => bytes.clear(),
@@ -122,10 +109,7 @@ fn payload(kind: u8, hash: u64) -> Vec<u8> {
 /// It ends in an ack for a whole prompt, every block of it held, or leaves the pool as it was.
 pub fn push(data: &[u8]) {
     let pool: SharedKv = shared(SHAPE).expect("a small pool");
-    let limits = PushLimits {
-        kv_format: KV_FORMAT_V1,
-        max_blocks: SHAPE.n_blocks,
-    };
+    let limits = PushLimits { kv_format: KV_FORMAT_V1, max_blocks: SHAPE.n_blocks };
     let mut push = PushAssembly::new(limits);
     let mut held = Held::empty(&pool);
     let mut failed = false;
@@ -133,11 +117,7 @@ pub fn push(data: &[u8]) {
         let kind = if b[4] == 0 { 1 } else { b[4] % 6 };
         let block_hash = u64::from(i) * u64::from(b[3] % 2 == 0) + u64::from(b[3] / 2);
         let payload = payload(kind, block_hash);
-        let crc = if payload.is_empty() {
-            0
-        } else {
-            crc32c(&payload)
-        };
+        let crc = if payload.is_empty() { 0 } else { crc32c(&payload) };
         let head = ChunkHead {
             handle_id: HANDLES[b[2] as usize % 3],
             block_hash,
@@ -148,9 +128,8 @@ pub fn push(data: &[u8]) {
             crc32c: crc ^ u32::from(b[6] % 2),
         };
         let before = (held.len(), lock(&pool).stats());
-        let taken = push
-            .chunk(&head)
-            .and_then(|action| receive(action, &head, &payload, &mut held));
+        let taken =
+            push.chunk(&head).and_then(|action| receive(action, &head, &payload, &mut held));
         if taken.is_err() {
             let after = lock(&pool).stats();
             assert_eq!((held.len(), after.used), (before.0, before.1.used));

@@ -91,17 +91,11 @@ impl Model {
     }
 
     fn free(&self) -> usize {
-        self.blocks
-            .iter()
-            .filter(|b| b.refs == 0 && b.hash == 0)
-            .count()
+        self.blocks.iter().filter(|b| b.refs == 0 && b.hash == 0).count()
     }
 
     fn holder(&self, hash: u64) -> Option<u32> {
-        self.blocks
-            .iter()
-            .position(|b| hash != 0 && b.hash == hash)
-            .map(|i| i as u32)
+        self.blocks.iter().position(|b| hash != 0 && b.hash == hash).map(|i| i as u32)
     }
 
     /// What an allocation of `n` must have done, given the ids it returned.
@@ -112,14 +106,8 @@ impl Model {
         self.evictions += evicted as u64;
         for &id in got {
             let block = &self.blocks[id as usize];
-            assert!(
-                block.refs == 0 && (block.hash == 0 || oldest.contains(&id)),
-                "{id} not idle"
-            );
-            self.blocks[id as usize] = Block {
-                refs: 1,
-                ..Block::default()
-            };
+            assert!(block.refs == 0 && (block.hash == 0 || oldest.contains(&id)), "{id} not idle");
+            self.blocks[id as usize] = Block { refs: 1, ..Block::default() };
         }
     }
 
@@ -177,10 +165,7 @@ fn step(pool: &mut KvPool, model: &mut Model, op: &Op) {
         Op::Write(id, value) => {
             let legal = model.used(id).is_some_and(|b| b.refs == 1 && b.hash == 0);
             let slabs = pool.slabs();
-            assert_eq!(
-                slabs.write(id).map(|mut b| b.all_mut().fill(value)).is_ok(),
-                legal
-            );
+            assert_eq!(slabs.write(id).map(|mut b| b.all_mut().fill(value)).is_ok(), legal);
             if legal {
                 model.blocks[id as usize].value = Some(value);
             }
@@ -227,10 +212,7 @@ fn step(pool: &mut KvPool, model: &mut Model, op: &Op) {
         }
         Op::Attach(id, name) => {
             let legal = model.used(id).is_some_and(|b| b.hash == hash(name));
-            assert_eq!(
-                pool.attach_tokens(id, parent(name), &tokens(name)).is_ok(),
-                legal
-            );
+            assert_eq!(pool.attach_tokens(id, parent(name), &tokens(name)).is_ok(), legal);
             if legal {
                 model.blocks[id as usize].proven = true;
             }
@@ -241,9 +223,7 @@ fn step(pool: &mut KvPool, model: &mut Model, op: &Op) {
             holder.into_iter().for_each(|id| model.take(id));
         }
         Op::LookupTokens(name) => {
-            let holder = model
-                .holder(hash(name))
-                .filter(|&id| model.blocks[id as usize].proven);
+            let holder = model.holder(hash(name)).filter(|&id| model.blocks[id as usize].proven);
             assert_eq!(pool.lookup_tokens(parent(name), &tokens(name)), holder);
             holder.into_iter().for_each(|id| model.take(id));
         }
@@ -252,9 +232,7 @@ fn step(pool: &mut KvPool, model: &mut Model, op: &Op) {
             prompt.push(99);
             let want: Vec<u32> = (0..blocks)
                 .map_while(|name| {
-                    model
-                        .holder(hash(name))
-                        .filter(|&id| model.blocks[id as usize].proven)
+                    model.holder(hash(name)).filter(|&id| model.blocks[id as usize].proven)
                 })
                 .collect();
             assert_eq!(pool.match_prefix(&prompt), want);
@@ -337,26 +315,16 @@ fn compare(pool: &KvPool, model: &Model) {
     assert_eq!(stats.cached as usize, model.lru.len());
     assert_eq!(stats.evictions, model.evictions);
     for (id, block) in (0..).zip(&model.blocks) {
-        assert_eq!(
-            (pool.refs(id), pool.hash_of(id)),
-            (block.refs, block.hash),
-            "block {id}"
-        );
+        assert_eq!((pool.refs(id), pool.hash_of(id)), (block.refs, block.hash), "block {id}");
         if block.refs > 0 {
             assert_eq!(pool.fill(id), Ok(block.fill));
         }
         if let (true, Some(value)) = (block.refs > 0, block.value) {
-            assert!(
-                pool.slab(id, 1, true).unwrap().iter().all(|&x| x == value),
-                "block {id}"
-            );
+            assert!(pool.slab(id, 1, true).unwrap().iter().all(|&x| x == value), "block {id}");
         }
     }
     for name in 0..NAMES {
-        assert_eq!(
-            pool.contains(hash(name)),
-            model.holder(hash(name)).is_some()
-        );
+        assert_eq!(pool.contains(hash(name)), model.holder(hash(name)).is_some());
     }
 }
 

@@ -4,10 +4,7 @@ use tl_kv::{BlockRecord, CRC32C_RESIDUE, Code, EnvHeader, Held, SharedKv, lock, 
 
 use crate::common::{cfg, counts, pool};
 
-const LIMITS: PushLimits = PushLimits {
-    kv_format: 1,
-    max_blocks: 8,
-};
+const LIMITS: PushLimits = PushLimits { kv_format: 1, max_blocks: 8 };
 
 /// Chunk `index` of a push of three: two named blocks with payload and a tail.
 fn head(index: u32) -> ChunkHead<'static> {
@@ -23,11 +20,7 @@ fn head(index: u32) -> ChunkHead<'static> {
 }
 
 fn named(index: u32) -> ChunkHead<'static> {
-    ChunkHead {
-        payload_len: 0,
-        crc32c: 0,
-        ..head(index)
-    }
+    ChunkHead { payload_len: 0, crc32c: 0, ..head(index) }
 }
 
 #[test]
@@ -39,14 +32,7 @@ fn a_complete_push_counts_both_kinds() {
     assert_eq!(push.chunk(&head(1)), Ok(ChunkAction::Import { hash: 0xB }));
     assert_eq!(push.chunk(&head(2)), Ok(ChunkAction::Import { hash: 0 }));
     let ack = push.finish().unwrap();
-    assert_eq!(
-        (
-            ack.handle_id.as_str(),
-            ack.blocks_received,
-            ack.blocks_deduped
-        ),
-        ("h", 2, 1)
-    );
+    assert_eq!((ack.handle_id.as_str(), ack.blocks_received, ack.blocks_deduped), ("h", 2, 1));
 }
 
 #[test]
@@ -60,122 +46,46 @@ fn order_rules() {
         }
         let error = push.chunk(last).unwrap_err();
         assert_eq!((error.code(), error.to_string().as_str()), (code, want));
-        assert_eq!(
-            push.chunk(&head(1)),
-            Err(PushError::AlreadyFailed),
-            "an error is final"
-        );
+        assert_eq!(push.chunk(&head(1)), Err(PushError::AlreadyFailed), "an error is final");
         assert_eq!(push.finish(), Err(PushError::AlreadyFailed));
     }
     use Code::{DataLoss, FailedPrecondition, InvalidArgument, ResourceExhausted};
     let format = "kv_format 2 is not read here, expected 1";
+    check(&[ChunkHead { kv_format: 2, ..head(0) }], FailedPrecondition, format);
+    check(&[head(0), ChunkHead { kv_format: 2, ..head(1) }], FailedPrecondition, format);
+    check(&[ChunkHead { handle_id: "", ..head(0) }], InvalidArgument, "handle_id is empty");
+    check(&[ChunkHead { n_blocks_total: 0, ..head(0) }], InvalidArgument, "n_blocks_total is 0");
     check(
-        &[ChunkHead {
-            kv_format: 2,
-            ..head(0)
-        }],
-        FailedPrecondition,
-        format,
-    );
-    check(
-        &[
-            head(0),
-            ChunkHead {
-                kv_format: 2,
-                ..head(1)
-            },
-        ],
-        FailedPrecondition,
-        format,
-    );
-    check(
-        &[ChunkHead {
-            handle_id: "",
-            ..head(0)
-        }],
-        InvalidArgument,
-        "handle_id is empty",
-    );
-    check(
-        &[ChunkHead {
-            n_blocks_total: 0,
-            ..head(0)
-        }],
-        InvalidArgument,
-        "n_blocks_total is 0",
-    );
-    check(
-        &[ChunkHead {
-            n_blocks_total: 9,
-            ..head(0)
-        }],
+        &[ChunkHead { n_blocks_total: 9, ..head(0) }],
         ResourceExhausted,
         "9 blocks can never fit into a pool of 8",
     );
     check(&[head(1)], InvalidArgument, "block_index 1, expected 0");
+    check(&[head(0), head(2)], InvalidArgument, "block_index 2, expected 1");
+    check(&[head(0), head(0)], InvalidArgument, "block_index 0, expected 1");
     check(
-        &[head(0), head(2)],
-        InvalidArgument,
-        "block_index 2, expected 1",
-    );
-    check(
-        &[head(0), head(0)],
-        InvalidArgument,
-        "block_index 0, expected 1",
-    );
-    check(
-        &[
-            head(0),
-            ChunkHead {
-                handle_id: "i",
-                ..head(1)
-            },
-        ],
+        &[head(0), ChunkHead { handle_id: "i", ..head(1) }],
         InvalidArgument,
         "handle_id changes within the stream at chunk 1",
     );
     check(
-        &[
-            head(0),
-            ChunkHead {
-                n_blocks_total: 4,
-                ..head(1)
-            },
-        ],
+        &[head(0), ChunkHead { n_blocks_total: 4, ..head(1) }],
         InvalidArgument,
         "n_blocks_total changes from 3 to 4 within the stream",
     );
     check(
-        &[
-            head(0),
-            head(1),
-            head(2),
-            ChunkHead {
-                block_index: 3,
-                ..head(2)
-            },
-        ],
+        &[head(0), head(1), head(2), ChunkHead { block_index: 3, ..head(2) }],
         InvalidArgument,
         "chunk past n_blocks_total 3",
     );
+    check(&[head(0), head(1), named(2)], InvalidArgument, "chunk 2 has neither payload nor hash");
     check(
-        &[head(0), head(1), named(2)],
-        InvalidArgument,
-        "chunk 2 has neither payload nor hash",
-    );
-    check(
-        &[ChunkHead {
-            crc32c: 1,
-            ..head(0)
-        }],
+        &[ChunkHead { crc32c: 1, ..head(0) }],
         DataLoss,
         "chunk 0: crc32c 0x00000001, expected 0x48674bc7",
     );
     check(
-        &[ChunkHead {
-            crc32c: 1,
-            ..named(0)
-        }],
+        &[ChunkHead { crc32c: 1, ..named(0) }],
         DataLoss,
         "chunk 0: crc32c 0x00000001, expected 0x00000000",
     );
@@ -184,10 +94,7 @@ fn order_rules() {
 #[test]
 fn an_early_end_is_no_push() {
     let empty = PushAssembly::new(LIMITS).finish().unwrap_err();
-    assert_eq!(
-        (empty.code(), empty),
-        (Code::InvalidArgument, PushError::NoChunks)
-    );
+    assert_eq!((empty.code(), empty), (Code::InvalidArgument, PushError::NoChunks));
     let mut push = PushAssembly::new(LIMITS);
     push.chunk(&head(0)).unwrap();
     push.chunk(&head(1)).unwrap();
@@ -197,14 +104,7 @@ fn an_early_end_is_no_push() {
 }
 
 fn envelope(header: EnvHeader, hash: u64, n_tokens: u32) -> Vec<u8> {
-    write_envelope(
-        &header,
-        &[BlockRecord {
-            hash,
-            n_tokens,
-            payload: vec![7; 128],
-        }],
-    )
+    write_envelope(&header, &[BlockRecord { hash, n_tokens, payload: vec![7; 128] }])
 }
 
 #[test]
@@ -223,44 +123,15 @@ fn payload_rules() {
     check(2, &envelope(v1, 0xB, 4), Some(Code::DataLoss));
     check(0, &envelope(v1, 0, 3), Some(Code::DataLoss));
     check(0, &envelope(v1, 0xA, 4)[..171], Some(Code::DataLoss));
-    check(
-        0,
-        &envelope(
-            EnvHeader {
-                head_dim: 8,
-                n_layers: 1,
-                ..v1
-            },
-            0,
-            4,
-        ),
-        Some(Code::DataLoss),
-    );
-    let v2 = EnvHeader {
-        version: 2,
-        dtype: 3,
-        ..v1
-    };
+    check(0, &envelope(EnvHeader { head_dim: 8, n_layers: 1, ..v1 }, 0, 4), Some(Code::DataLoss));
+    let v2 = EnvHeader { version: 2, dtype: 3, ..v1 };
     check(0, &envelope(v2, 0xA, 4), Some(Code::FailedPrecondition));
-    let record = BlockRecord {
-        hash: 0,
-        n_tokens: 4,
-        payload: vec![7; 128],
-    };
+    let record = BlockRecord { hash: 0, n_tokens: 4, payload: vec![7; 128] };
     let two = write_envelope(&EnvHeader::v1(&cfg(8), 2), &[record.clone(), record]);
     check(0, &two, Some(Code::DataLoss));
-    let hole = ChunkHead {
-        block_hash: 0,
-        ..head(1)
-    };
+    let hole = ChunkHead { block_hash: 0, ..head(1) };
     let got = check_payload(&hole, &envelope(v1, 0, 3), &cfg(8)).unwrap_err();
-    assert_eq!(
-        (got.code(), got),
-        (
-            Code::InvalidArgument,
-            PushError::Hole { index: 1, total: 3 }
-        )
-    );
+    assert_eq!((got.code(), got), (Code::InvalidArgument, PushError::Hole { index: 1, total: 3 }));
 }
 
 #[test]
@@ -276,20 +147,11 @@ fn receiving_takes_one_block_or_nothing() {
         }
         result.map_err(|e| e.code())
     };
-    let (share, import) = (
-        ChunkAction::Share { hash: 0xA },
-        ChunkAction::Import { hash: 0xA },
-    );
-    assert_eq!(
-        take(&d, &mut held, share, &named(0), &[]),
-        Err(Code::NotFound)
-    );
+    let (share, import) = (ChunkAction::Share { hash: 0xA }, ChunkAction::Import { hash: 0xA });
+    assert_eq!(take(&d, &mut held, share, &named(0), &[]), Err(Code::NotFound));
     let mut bad = good.clone();
     bad[40] ^= 1;
-    assert_eq!(
-        take(&d, &mut held, import, &head(0), &bad),
-        Err(Code::DataLoss)
-    );
+    assert_eq!(take(&d, &mut held, import, &head(0), &bad), Err(Code::DataLoss));
     assert_eq!(take(&d, &mut held, import, &head(0), &good), Ok(()));
     assert_eq!(take(&d, &mut held, share, &named(0), &[]), Ok(()));
     let refs = lock(&d).refs(held.ids()[0]);
@@ -297,8 +159,5 @@ fn receiving_takes_one_block_or_nothing() {
     let _rest = Held::alloc(&d, 1).unwrap();
     let tail = envelope(EnvHeader::v1(&cfg(2), 1), 0, 2);
     let action = ChunkAction::Import { hash: 0 };
-    assert_eq!(
-        take(&d, &mut held, action, &head(2), &tail),
-        Err(Code::ResourceExhausted)
-    );
+    assert_eq!(take(&d, &mut held, action, &head(2), &tail), Err(Code::ResourceExhausted));
 }

@@ -17,10 +17,7 @@ fn show(action: &SendAction) -> String {
         SendAction::Ask => "ask".into(),
         SendAction::Push(blocks) => format!("push {}", kinds(blocks)),
         SendAction::Done(s) => {
-            format!(
-                "done {} sent {} dedup {} pushes {}",
-                s.chunks, s.sent, s.deduped, s.pushes
-            )
+            format!("done {} sent {} dedup {} pushes {}", s.chunks, s.sent, s.deduped, s.pushes)
         }
         SendAction::Fail { code, .. } => format!("fail {}", code.name()),
         SendAction::Nothing => "nothing".into(),
@@ -28,11 +25,7 @@ fn show(action: &SendAction) -> String {
 }
 
 fn ack(received: u32, deduped: u32) -> SendFact {
-    SendFact::Acked {
-        handle_id: "h".into(),
-        received,
-        deduped,
-    }
+    SendFact::Acked { handle_id: "h".into(), received, deduped }
 }
 
 #[track_caller]
@@ -65,12 +58,7 @@ fn asks_pushes_and_is_done() {
         &[Present(vec![false; 3]), ack(3, 0)],
         &["ask", "push SSS", "done 3 sent 3 dedup 0 pushes 1"],
     );
-    check(
-        1,
-        &[],
-        &[ack(1, 0)],
-        &["push t", "done 1 sent 1 dedup 0 pushes 1"],
-    );
+    check(1, &[], &[ack(1, 0)], &["push t", "done 1 sent 1 dedup 0 pushes 1"]);
     check(
         2,
         &[7, 0],
@@ -88,12 +76,7 @@ fn a_stale_answer_is_repaired_once() {
         3,
         &[7, 8],
         &with(ack(3, 0)),
-        &[
-            "ask",
-            "push ddt",
-            "push SSt",
-            "done 3 sent 3 dedup 0 pushes 2",
-        ],
+        &["ask", "push ddt", "push SSt", "done 3 sent 3 dedup 0 pushes 2"],
     );
     check(
         3,
@@ -102,12 +85,7 @@ fn a_stale_answer_is_repaired_once() {
         &["ask", "push ddt", "push SSt", "fail not_found"],
     );
     let nothing_named = [Present(vec![false, false]), PushFailed(Code::NotFound)];
-    check(
-        3,
-        &[7, 8],
-        &nothing_named,
-        &["ask", "push SSt", "fail not_found"],
-    );
+    check(3, &[7, 8], &nothing_named, &["ask", "push SSt", "fail not_found"]);
 }
 
 #[test]
@@ -124,12 +102,7 @@ fn failures_end_it_and_say_what_to_report() {
         (Code::AlreadyExists, "fail already_exists"),
         (Code::Internal, "fail internal"),
     ] {
-        check(
-            1,
-            &[7],
-            &[AskFailed(code), ack(1, 0)],
-            &["ask", reported, "nothing"],
-        );
+        check(1, &[7], &[AskFailed(code), ack(1, 0)], &["ask", reported, "nothing"]);
         let pushed = [Present(vec![false]), PushFailed(code), PushFailed(code)];
         check(1, &[7], &pushed, &["ask", "push S", reported, "nothing"]);
     }
@@ -138,36 +111,12 @@ fn failures_end_it_and_say_what_to_report() {
 #[test]
 fn answers_that_cannot_be_true() {
     use SendFact::{Present, PushFailed};
-    check(
-        2,
-        &[7, 8],
-        &[Present(vec![true])],
-        &["ask", "fail internal"],
-    );
+    check(2, &[7, 8], &[Present(vec![true])], &["ask", "fail internal"]);
     check(2, &[7, 8], &[ack(2, 0)], &["ask", "fail internal"]);
-    check(
-        1,
-        &[7],
-        &[Present(vec![false]), ack(0, 1)],
-        &["ask", "push S", "fail internal"],
-    );
-    let other = SendFact::Acked {
-        handle_id: "x".into(),
-        received: 1,
-        deduped: 0,
-    };
-    check(
-        1,
-        &[7],
-        &[Present(vec![false]), other],
-        &["ask", "push S", "fail internal"],
-    );
-    check(
-        1,
-        &[7],
-        &[PushFailed(Code::NotFound)],
-        &["ask", "fail internal"],
-    );
+    check(1, &[7], &[Present(vec![false]), ack(0, 1)], &["ask", "push S", "fail internal"]);
+    let other = SendFact::Acked { handle_id: "x".into(), received: 1, deduped: 0 };
+    check(1, &[7], &[Present(vec![false]), other], &["ask", "push S", "fail internal"]);
+    check(1, &[7], &[PushFailed(Code::NotFound)], &["ask", "fail internal"]);
     check(0, &[], &[], &["fail internal"]);
     check(1, &[7, 8], &[], &["fail internal"]);
     let mut plan = SendPlan::new("h", 1, vec![]);

@@ -36,18 +36,11 @@ fn blocks_arrive_once() {
         let first = import_block(&d, &view, hash).unwrap();
         let again = import_block(&d, &view, hash).unwrap();
         assert_eq!((first.shared, again.shared), (false, hash != 0));
-        assert_eq!(
-            first.id() == again.id(),
-            hash != 0,
-            "a tail has no name to share"
-        );
+        assert_eq!(first.id() == again.id(), hash != 0, "a tail has no name to share");
         here.append(first.held);
     }
     assert!(holds(&d, here.ids(), &tokens));
-    assert_eq!(
-        lock(&d).export(here.ids()).unwrap(),
-        lock(&p).export(held.ids()).unwrap()
-    );
+    assert_eq!(lock(&d).export(here.ids()).unwrap(), lock(&p).export(held.ids()).unwrap());
     drop(here);
     assert_eq!(counts(&d), (6, 0, 2));
 }
@@ -72,16 +65,10 @@ fn other_bytes_of_the_same_name_are_kept_apart() {
         import_block(&d, &view, 5).unwrap()
     };
     let (first, same, other) = (take(1), take(1), take(2));
-    assert_eq!(
-        (first.shared, same.shared, other.shared),
-        (false, true, false)
-    );
+    assert_eq!((first.shared, same.shared, other.shared), (false, true, false));
     assert_eq!(first.id(), same.id());
     let books = lock(&d);
-    assert_eq!(
-        (books.hash_of(first.id()), books.hash_of(other.id())),
-        (5, 0)
-    );
+    assert_eq!((books.hash_of(first.id()), books.hash_of(other.id())), (5, 0));
     assert_eq!(books.conflicts(), 1);
     assert_eq!(books.slab(first.id(), 0, false).unwrap()[0], 0x0101);
     assert_eq!(books.slab(other.id(), 0, false).unwrap()[0], 0x0202);
@@ -111,11 +98,7 @@ fn a_prompt_is_checked_against_the_blocks_that_came_for_it() {
 }
 
 fn envelope(hash: u64, n_tokens: u32, value: u8) -> Vec<u8> {
-    let record = BlockRecord {
-        hash,
-        n_tokens,
-        payload: vec![value; 128],
-    };
+    let record = BlockRecord { hash, n_tokens, payload: vec![value; 128] };
     write_envelope(&EnvHeader::v1(&cfg(1), 1), &[record])
 }
 
@@ -133,36 +116,14 @@ fn refusals_take_nothing() {
     check(&d, &envelope(5, 4, 7), 0, KvError::EFORMAT);
     check(&d, &envelope(0, 3, 7), 6, KvError::EFORMAT);
     let two = {
-        let record = BlockRecord {
-            hash: 0,
-            n_tokens: 4,
-            payload: vec![7; 128],
-        };
+        let record = BlockRecord { hash: 0, n_tokens: 4, payload: vec![7; 128] };
         write_envelope(&EnvHeader::v1(&cfg(1), 2), &[record.clone(), record])
     };
     check(&d, &two, 0, KvError::EFORMAT);
-    check(
-        &d,
-        &write_envelope(&EnvHeader::v1(&cfg(1), 0), &[]),
-        0,
-        KvError::EFORMAT,
-    );
-    let other = tl_kv::KvCfg {
-        n_layers: 1,
-        head_dim: 8,
-        ..cfg(1)
-    };
-    let record = BlockRecord {
-        hash: 0,
-        n_tokens: 4,
-        payload: vec![7; 128],
-    };
-    check(
-        &d,
-        &write_envelope(&EnvHeader::v1(&other, 1), &[record]),
-        0,
-        KvError::ESHAPE,
-    );
+    check(&d, &write_envelope(&EnvHeader::v1(&cfg(1), 0), &[]), 0, KvError::EFORMAT);
+    let other = tl_kv::KvCfg { n_layers: 1, head_dim: 8, ..cfg(1) };
+    let record = BlockRecord { hash: 0, n_tokens: 4, payload: vec![7; 128] };
+    check(&d, &write_envelope(&EnvHeader::v1(&other, 1), &[record]), 0, KvError::ESHAPE);
     let _all = Held::alloc(&d, 2).unwrap();
     check(&d, &envelope(5, 4, 7), 5, KvError::EFULL);
 }
@@ -191,15 +152,10 @@ fn writing_a_block_out_needs_a_reference_and_a_sound_fill() {
     einval(transfer::write_block(&slabs, id, 9, 3, &mut out));
     assert_eq!(out, [1, 2, 3]);
     transfer::write_block(&slabs, id, 0, 2, &mut out).unwrap();
-    assert!(
-        EnvelopeView::parse(&out[3..], Some(&cfg(2))).is_ok(),
-        "appended after other bytes"
-    );
+    assert!(EnvelopeView::parse(&out[3..], Some(&cfg(2))).is_ok(), "appended after other bytes");
     let open = slabs.write(id).unwrap();
     assert_eq!(
-        transfer::write_block(&slabs, id, 0, 2, &mut out)
-            .unwrap_err()
-            .status,
+        transfer::write_block(&slabs, id, 0, 2, &mut out).unwrap_err().status,
         KvError::EBUSY
     );
     drop(open);

@@ -3,7 +3,11 @@ use crate::tests::write::{GgufFile, Words, gguf, small};
 
 fn all_types() -> GgufFile {
     let mut f = GgufFile::default();
-    f.raw("u8", 0, &[200]).raw("i8", 1, &[0xff]).raw("u16", 2, &[1, 2]).raw("i16", 3, &[0xfe, 0xff]);
+    f.raw("u8", 0, &[200]).raw("i8", 1, &[0xff]).raw("u16", 2, &[1, 2]).raw(
+        "i16",
+        3,
+        &[0xfe, 0xff],
+    );
     f.u32("u32", 7).raw("i32", 5, &(-5i32).to_le_bytes()).f32("f32", 1.5);
     f.raw("bool", 7, &[1]).str("text", "naïve").raw("u64", 10, &u64::MAX.to_le_bytes());
     f.raw("i64", 11, &(-9i64).to_le_bytes()).raw("f64", 12, &2.5f64.to_le_bytes());
@@ -78,7 +82,16 @@ fn refusals_say_what_and_where() {
     check(file(&|f| f.raw("k", 8, &[1, 0, 0, 0, 0, 0, 0, 0, 0xff])), "not UTF-8");
     check(file(&|f| f.raw("k", 9, &array(0, 1 << 60))), "a count of");
     check(file(&|f| f.raw("k", 9, &array(10, 1 << 61))), "a count of");
-    check(file(&|f| f.raw("k", 9, &[array(9, 1), array(9, 1), array(9, 1), array(9, 1), array(9, 1)].concat())), "nested deeper");
+    check(
+        file(&|f| {
+            f.raw(
+                "k",
+                9,
+                &[array(9, 1), array(9, 1), array(9, 1), array(9, 1), array(9, 1)].concat(),
+            )
+        }),
+        "nested deeper",
+    );
     check(file(&|f| f.u32("k", 1).u32("k", 1)), "twice");
     check(file(&|f| f.u32("general.alignment", 48)), "alignment 48");
     check(file(&|f| f.u32("general.alignment", 0)), "alignment 0");
@@ -92,7 +105,17 @@ fn refusals_say_what_and_where() {
     check(file(&|f| f.tensor("t", &[1 << 40, 1 << 40], 0, &[])), "overflows");
     check(file(&|f| f.tensor("t", &[64], 0, &[0; 32])), "data of tensor `t`");
     check(file(&|f| f.tensor("t", &[1], 0, &[0; 4]).tensor("t", &[1], 0, &[0; 4])), "twice");
-    check(file(&|f| f.u32("general.alignment", 64).tensor("s", &[1], 0, &[0; 4]).tensor("t", &[1], 0, &[0; 4])), "not a multiple of the alignment");
+    check(
+        file(&|f| {
+            f.u32("general.alignment", 64).tensor("s", &[1], 0, &[0; 4]).tensor(
+                "t",
+                &[1],
+                0,
+                &[0; 4],
+            )
+        }),
+        "not a multiple of the alignment",
+    );
 }
 
 #[test]

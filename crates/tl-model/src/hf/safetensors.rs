@@ -72,9 +72,8 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
         return if single.exists() { Ok(vec![single]) } else { Err(missing(&single)) };
     };
     let bad = |problem: String| ModelError::Json { path: index_path.clone(), problem };
-    let map = index["weight_map"]
-        .as_object()
-        .ok_or_else(|| bad("`weight_map` is missing".to_owned()))?;
+    let map =
+        index["weight_map"].as_object().ok_or_else(|| bad("`weight_map` is missing".to_owned()))?;
     let mut names = BTreeSet::new();
     for file in map.values() {
         let name = file.as_str().unwrap_or_default();
@@ -102,8 +101,7 @@ fn read_directory(path: &Path) -> Result<(FileSource, Vec<(String, TensorInfo)>)
     }
     let mut header = vec![0; length as usize];
     source.read_exact_at(&mut header, 8).map_err(io)?;
-    let header: Value =
-        serde_json::from_slice(&header).map_err(|e| bad(format!("header: {e}")))?;
+    let header: Value = serde_json::from_slice(&header).map_err(|e| bad(format!("header: {e}")))?;
     let header = header.as_object().ok_or_else(|| bad("the header is no object".into()))?;
     let data = 8 + length;
     let mut tensors = Vec::with_capacity(header.len());
@@ -124,9 +122,7 @@ fn tensor_info(entry: &Value, data: u64, size: u64) -> Result<TensorInfo, String
     };
     let numbers = |key: &str| -> Result<Vec<u64>, String> {
         let list = entry[key].as_array().ok_or_else(|| format!("`{key}` is missing"))?;
-        list.iter()
-            .map(|v| v.as_u64().ok_or_else(|| format!("`{key}` holds {v}")))
-            .collect()
+        list.iter().map(|v| v.as_u64().ok_or_else(|| format!("`{key}` holds {v}"))).collect()
     };
     let dims = numbers("shape")?;
     let n_bytes = dims

@@ -90,13 +90,8 @@ fn compute(model: &Model, way: &Way) -> (Vec<(usize, Vec<u32>)>, Vec<u16>) {
 
 #[test]
 fn every_way_gives_the_same_bits() {
-    let single = Way {
-        isa: Isa::Portable,
-        threads: 1,
-        chunks: vec![1],
-        mates: vec![],
-        block_tokens: 16,
-    };
+    let single =
+        Way { isa: Isa::Portable, threads: 1, chunks: vec![1], mates: vec![], block_tokens: 16 };
     let mut ways = Vec::new();
     for isa in Isa::available() {
         ways.push(Way { isa, ..single.clone() });
@@ -104,8 +99,21 @@ fn every_way_gives_the_same_bits() {
         ways.push(Way { isa, threads: 3, chunks: vec![7, 16, 1, 1, 13], ..single.clone() });
         let mates = vec![1, 20, 1, 1, 3, 1, 1];
         ways.push(Way { isa, threads: 2, mates: mates.clone(), ..single.clone() });
-        ways.push(Way { isa, threads: 3, chunks: vec![20], mates, block_tokens: 4, ..single.clone() });
-        ways.push(Way { isa, chunks: vec![17], mates: vec![1; 9], block_tokens: 1, ..single.clone() });
+        ways.push(Way {
+            isa,
+            threads: 3,
+            chunks: vec![20],
+            mates,
+            block_tokens: 4,
+            ..single.clone()
+        });
+        ways.push(Way {
+            isa,
+            chunks: vec![17],
+            mates: vec![1; 9],
+            block_tokens: 1,
+            ..single.clone()
+        });
     }
     for (i, shape) in shapes().iter().enumerate() {
         for kind in [WeightKind::F16, WeightKind::F32] {
@@ -115,7 +123,10 @@ fn every_way_gives_the_same_bits() {
             for way in &ways {
                 let (logits, other_kv) = compute(&model, way);
                 for (position, bits) in logits {
-                    assert_eq!(bits, reference[position].1, "{shape:?} {kind:?} {way:?} at {position}");
+                    assert_eq!(
+                        bits, reference[position].1,
+                        "{shape:?} {kind:?} {way:?} at {position}"
+                    );
                 }
                 assert!(other_kv == kv, "keys and values of {shape:?} {kind:?} {way:?}");
             }

@@ -81,10 +81,14 @@ fn the_fingerprint_tells_models_apart() {
     };
     add("base of RoPE", file(&|f| f.f32("llama.rope.freq_base", 5e5)));
     add("linear scaling", file(&|f| f.f32("llama.rope.scaling.factor", 2.0)));
-    add("factors", file(&|f| {
-        let factors: Vec<u8> = [1f32, 1.0, 2.0, 8.0].iter().flat_map(|v| v.to_le_bytes()).collect();
-        f.tensor("rope_freqs.weight", &[4], 0, &factors)
-    }));
+    add(
+        "factors",
+        file(&|f| {
+            let factors: Vec<u8> =
+                [1f32, 1.0, 2.0, 8.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+            f.tensor("rope_freqs.weight", &[4], 0, &factors)
+        }),
+    );
     assert_eq!(base.build(1).unwrap().fingerprint(), file(&|f| f).fingerprint());
 }
 
@@ -143,16 +147,25 @@ fn what_is_not_supported_is_refused_by_name() {
     check(&|f| f.u32("tokenizer.ggml.bos_token_id", 999), "bos_token_id");
     check(&|f| f.f32("tokenizer.ggml.add_bos_token", 1.0), "add_bos_token");
 
-    let error = load_gguf(GgufFile::default().str("general.architecture", "gemma3"), WeightKind::F16);
+    let error =
+        load_gguf(GgufFile::default().str("general.architecture", "gemma3"), WeightKind::F16);
     assert!(error.unwrap_err().to_string().contains("gemma3"));
     for (words, expected) in [
         (Words { merges: vec!["th nothing".into()], ..Words::new() }, "nothing"),
         (Words { merges: vec!["th".into()], ..Words::new() }, "merge 0"),
-        (Words { tokens: vec!["a".into(), "b".into()], types: vec![1, 1], merges: vec![] }, "byte 32"),
-        (Words { tokens: vec!["a".into(), "a".into()], types: vec![1, 1], merges: vec![] }, "twice"),
+        (
+            Words { tokens: vec!["a".into(), "b".into()], types: vec![1, 1], merges: vec![] },
+            "byte 32",
+        ),
+        (
+            Words { tokens: vec!["a".into(), "a".into()], types: vec![1, 1], merges: vec![] },
+            "twice",
+        ),
         (Words { types: vec![1], ..Words::new() }, "1 token types"),
     ] {
-        let error = load_gguf(&gguf(&small(), SEED, &with_end(words)), WeightKind::F16).unwrap_err().to_string();
+        let error = load_gguf(&gguf(&small(), SEED, &with_end(words)), WeightKind::F16)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(expected), "{error}, expected {expected}");
     }
 }
@@ -211,7 +224,10 @@ fn malformed_folders_are_errors() {
     std::fs::remove_file(&tensors).unwrap();
     check("no weights", "model.safetensors");
     for name in ["../model.safetensors", "/etc/passwd", ""] {
-        write_json(&path.join("model.safetensors.index.json"), &json!({ "weight_map": { "x": name } }));
+        write_json(
+            &path.join("model.safetensors.index.json"),
+            &json!({ "weight_map": { "x": name } }),
+        );
         check(name, "weight_map");
     }
     std::fs::remove_file(path.join("model.safetensors.index.json")).unwrap();
@@ -253,7 +269,10 @@ fn templates_and_ends_of_a_folder() {
     );
     let expected = vec![256, start, words.id("<|im_start|>"), end];
     assert_eq!(render(path), ("<|im_start|>".into(), expected));
-    write_json(&path.join("generation_config.json"), &json!({ "chat_template": "g", "eos_token_id": 7 }));
+    write_json(
+        &path.join("generation_config.json"),
+        &json!({ "chat_template": "g", "eos_token_id": 7 }),
+    );
     let (text, ids) = render(path);
     assert_eq!((text.as_str(), ids.contains(&7)), ("g", true));
 }

@@ -44,9 +44,9 @@ fn model_path() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("TL_SMOLLM2_GGUF") {
         return Some(path.into());
     }
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| {
-        Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"))
-    })?;
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
     Some(cache.join("tl/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
 }
 

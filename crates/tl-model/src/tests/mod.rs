@@ -47,7 +47,13 @@ impl KvStore for ExactKv {
         }
     }
 
-    fn blocks<'s>(&'s self, _: usize, layer: usize, k: &mut Vec<&'s [f32]>, v: &mut Vec<&'s [f32]>) {
+    fn blocks<'s>(
+        &'s self,
+        _: usize,
+        layer: usize,
+        k: &mut Vec<&'s [f32]>,
+        v: &mut Vec<&'s [f32]>,
+    ) {
         for [key, value] in &self.slabs[layer] {
             k.push(key);
             v.push(value);

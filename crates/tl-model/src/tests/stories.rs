@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::Runner;
+use crate::WeightKind;
 use crate::checkpoint::{Checkpoint, Dtype};
 use crate::config::{ModelConfig, RopeScaling};
 use crate::error::ModelError;
 use crate::model::Model;
-use crate::WeightKind;
 
 const CHECKPOINT: &[u8] = include_bytes!("../../tests/data/stories260k/checkpoint.bin");
 const TOKENIZER: &[u8] = include_bytes!("../../tests/data/stories260k/tokenizer.bin");
@@ -15,9 +15,8 @@ const TOKENIZER: &[u8] = include_bytes!("../../tests/data/stories260k/tokenizer.
 /// Greedy continuation of the prompt by an independent numpy pass in f32.
 const PROMPT: &str = "Once upon a time";
 const PROMPT_IDS: [u32; 5] = [1, 403, 407, 261, 378];
-const GREEDY: [u32; 19] = [
-    432, 383, 286, 261, 376, 298, 315, 421, 395, 317, 426, 338, 401, 396, 267, 337, 410, 408, 419,
-];
+const GREEDY: [u32; 19] =
+    [432, 383, 286, 261, 376, 298, 315, 421, 395, 317, 426, 338, 401, 396, 267, 337, 410, 408, 419];
 const TEXT: &str = "Once upon a time, there was a little girl named Lily. She loved to play outside in \
     the park. One day, she saw a big, red ball.";
 
@@ -146,8 +145,7 @@ fn check(kind: WeightKind, exact: bool) {
     let pieces = Pieces::read();
     let prompt = pieces.encode(PROMPT);
     assert_eq!(prompt, PROMPT_IDS);
-    let mut runner =
-        if exact { Runner::exact(&model, 200) } else { Runner::pool(&model, 200) };
+    let mut runner = if exact { Runner::exact(&model, 200) } else { Runner::pool(&model, 200) };
     let ids = runner.greedy(&prompt, 60);
     assert_eq!(ids[..GREEDY.len()], GREEDY, "{kind:?}");
     let text = format!("{PROMPT}{}", pieces.decode(&ids));

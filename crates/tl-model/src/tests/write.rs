@@ -56,7 +56,13 @@ impl GgufFile {
     }
 
     /// A tensor of `shape`, slowest dimension first.
-    pub(crate) fn tensor(&mut self, name: &str, shape: &[usize], type_id: u32, data: &[u8]) -> &mut Self {
+    pub(crate) fn tensor(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        type_id: u32,
+        data: &[u8],
+    ) -> &mut Self {
         self.infos.extend(text(name));
         self.infos.extend((shape.len() as u32).to_le_bytes());
         shape.iter().rev().for_each(|&d| self.infos.extend((d as u64).to_le_bytes()));
@@ -99,7 +105,9 @@ impl Words {
         let merges = ["t h", "th e", "Ġ the", "1 2", "o n"].map(str::to_owned).to_vec();
         tokens.extend(merges.iter().map(|m| m.replace(' ', "")));
         let mut types = vec![1; tokens.len()];
-        for (token, kind) in [("<|endoftext|>", 3), ("<|im_start|>", 3), ("<|im_end|>", 3), ("[word]", 4)] {
+        for (token, kind) in
+            [("<|endoftext|>", 3), ("<|im_start|>", 3), ("<|im_end|>", 3), ("[word]", 4)]
+        {
             tokens.push(token.into());
             types.push(kind);
         }
@@ -168,7 +176,14 @@ fn half_split(bytes: &[u8], row_bytes: usize, head_dim: usize) -> Vec<u8> {
 
 /// The random model as a Hugging Face folder of `shards` files; `config` is merged into its
 /// `config.json`.
-pub(crate) fn folder(dir: &Path, shape: &RandomLlama, seed: u64, words: &Words, shards: usize, config: &Value) {
+pub(crate) fn folder(
+    dir: &Path,
+    shape: &RandomLlama,
+    seed: u64,
+    words: &Words,
+    shards: usize,
+    config: &Value,
+) {
     let numbers = Numbers { config: shape.config(), seed };
     let mut tensors = Vec::new();
     for name in tensor_names(shape) {
@@ -188,7 +203,8 @@ pub(crate) fn folder(dir: &Path, shape: &RandomLlama, seed: u64, words: &Words, 
         let mine: Vec<_> = tensors.iter().skip(shard).step_by(shards).collect();
         mine.iter().for_each(|t| drop(map.insert(t.0.clone(), json!(file))));
         let views = mine.iter().map(|(name, dims, bytes)| {
-            let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, dims.clone(), bytes);
+            let view =
+                safetensors::tensor::TensorView::new(safetensors::Dtype::F32, dims.clone(), bytes);
             (name.clone(), view.unwrap())
         });
         let bytes = safetensors::serialize(views, None).unwrap();

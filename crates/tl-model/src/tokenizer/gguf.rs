@@ -154,7 +154,9 @@ fn build(
         // The second part may begin with a space only in vocabularies that are not byte-level.
         let pair = merge.split_once(' ').filter(|(a, b)| !a.is_empty() && !b.is_empty());
         let Some((a, b)) = pair else {
-            return Err(ModelError::Tokenizer(format!("merge {i} is {merge:?}, expected two parts")));
+            return Err(ModelError::Tokenizer(format!(
+                "merge {i} is {merge:?}, expected two parts"
+            )));
         };
         product.clear();
         product.push_str(a);

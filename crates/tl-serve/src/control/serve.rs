@@ -116,8 +116,7 @@ pub fn serve_control_with<B: PrefillBackend>(
         let cfg = *tl_kv::lock(&svc.backend.pool()).cfg();
         check_block_size(&cfg).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
     }
-    let control =
-        Control { service: svc, targets: options.targets, pending: Pending::new() };
+    let control = Control { service: svc, targets: options.targets, pending: Pending::new() };
     let service = EngineControlServer::new(control)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);

@@ -85,7 +85,8 @@ async fn the_heartbeat_tells_where_and_what_the_engine_is() {
 async fn two_engines_of_one_model_differ_in_nothing_but_their_lives() {
     let registry = Registry::default();
     let grpc = registry.serve();
-    let _engines = (member(&grpc, EngineRole::Prefill).await, member(&grpc, EngineRole::Decode).await);
+    let _engines =
+        (member(&grpc, EngineRole::Prefill).await, member(&grpc, EngineRole::Decode).await);
     let of = |role: &str| registry.seen.lock().iter().find(|s| s.role == role).cloned();
     eventually("both beat", || of("prefill").is_some() && of("decode").is_some()).await;
     let (p, d) = (of("prefill").unwrap(), of("decode").unwrap());

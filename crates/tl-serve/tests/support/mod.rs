@@ -174,8 +174,12 @@ pub struct Prefill {
 
 impl Prefill {
     pub async fn start() -> Prefill {
-        Prefill::with(&["prefill"], Arc::new(GrpcTransport { timeout: Duration::from_secs(5) }), None)
-            .await
+        Prefill::with(
+            &["prefill"],
+            Arc::new(GrpcTransport { timeout: Duration::from_secs(5) }),
+            None,
+        )
+        .await
     }
 
     pub async fn with(

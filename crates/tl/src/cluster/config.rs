@@ -19,7 +19,12 @@ pub(super) fn gateway(spec: &ClusterSpec) -> Table {
 }
 
 /// `registry` is the gateway's; a reference engine has none and takes no part in the cluster.
-pub(super) fn engine(spec: &ClusterSpec, role: Role, registry: Option<&str>, threads: usize) -> Table {
+pub(super) fn engine(
+    spec: &ClusterSpec,
+    role: Role,
+    registry: Option<&str>,
+    threads: usize,
+) -> Table {
     let mut section = Table::new();
     section.insert("role".into(), role.name().into());
     section.insert("model_dir".into(), spec.model.clone().into());

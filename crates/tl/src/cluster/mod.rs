@@ -63,10 +63,14 @@ impl Cluster {
         let dir = run_dir()?;
         let gateway = Part::start("gateway", 0, config::gateway(spec), &dir, &events)?;
         let gateway_addrs = gateway.listening(START_DEADLINE).await?;
-        let registry = gateway_addrs.registry.clone().context("the gateway did not say where its registry listens")?;
+        let registry = gateway_addrs
+            .registry
+            .clone()
+            .context("the gateway did not say where its registry listens")?;
 
         let roles = spec.topology.roles();
-        let shares = topology::thread_shares(spec.threads, roles.len() + usize::from(spec.reference));
+        let shares =
+            topology::thread_shares(spec.threads, roles.len() + usize::from(spec.reference));
         let mut engines = Vec::new();
         for (i, (name, role)) in roles.iter().enumerate() {
             let text = config::engine(spec, *role, Some(&registry), shares[i]);
@@ -147,7 +151,8 @@ impl Cluster {
     /// Drains: the gateway first, so that no new request arrives, then the engines.
     pub(crate) async fn stop(self, deadline: Duration) {
         self.gateway.stop(deadline).await;
-        let engines = self.engines.into_iter().chain(self.reference).map(|part| part.stop(deadline));
+        let engines =
+            self.engines.into_iter().chain(self.reference).map(|part| part.stop(deadline));
         futures::future::join_all(engines).await;
     }
 }

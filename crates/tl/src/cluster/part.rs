@@ -72,7 +72,8 @@ impl Part {
             index,
             config,
             config_path: dir.join(format!("{name}.toml")),
-            log_file: File::create(&log).with_context(|| format!("cannot create {}", log.display()))?,
+            log_file: File::create(&log)
+                .with_context(|| format!("cannot create {}", log.display()))?,
             log,
             binary: std::env::current_exe().context("cannot find the path of this program")?,
             events: events.clone(),
@@ -117,9 +118,9 @@ impl Part {
                 }
             }
         };
-        tokio::time::timeout(deadline, wait)
-            .await
-            .with_context(|| format!("{} does not listen after {} s", self.name, deadline.as_secs()))?
+        tokio::time::timeout(deadline, wait).await.with_context(|| {
+            format!("{} does not listen after {} s", self.name, deadline.as_secs())
+        })?
     }
 
     /// SIGTERM, then SIGKILL when the deadline has passed.
@@ -166,7 +167,8 @@ impl Supervisor {
             };
             ever_listened |= listened;
             deaths = if lived > RECOVERED { 1 } else { deaths + 1 };
-            let last = tail.iter().rev().find(|line| !line.trim().is_empty()).cloned().unwrap_or_default();
+            let last =
+                tail.iter().rev().find(|line| !line.trim().is_empty()).cloned().unwrap_or_default();
             let _ = self.state.send(State::Dead);
             self.say(PartEvent::Died {
                 part: self.name.clone(),
@@ -212,7 +214,8 @@ impl Supervisor {
         // Held open for the child's life: its end tells the child that we are gone.
         let _stdin = child.stdin.take();
         let mut out = BufReader::new(child.stdout.take().context("no standard output")?).lines();
-        let mut err = BufReader::new(child.stderr.take().context("no standard error")?).split(b'\n');
+        let mut err =
+            BufReader::new(child.stderr.take().context("no standard error")?).split(b'\n');
         let mut tail = std::collections::VecDeque::new();
         let mut listened = false;
         let mut stop = self.stop.clone();
@@ -292,7 +295,9 @@ fn describe(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),
-        (None, Some(9)) => "was killed (SIGKILL; the system does this when memory runs out)".to_owned(),
+        (None, Some(9)) => {
+            "was killed (SIGKILL; the system does this when memory runs out)".to_owned()
+        }
         (None, Some(signal)) => format!("was ended by signal {signal}"),
         (None, None) => "ended".to_owned(),
     }

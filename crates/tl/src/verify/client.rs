@@ -34,7 +34,8 @@ impl Client {
 
     /// From the model list, where the engine says what it can hold.
     pub(crate) async fn limits(&self) -> anyhow::Result<Limits> {
-        let list: Value = self.http.get(format!("{}/v1/models", self.base)).send().await?.json().await?;
+        let list: Value =
+            self.http.get(format!("{}/v1/models", self.base)).send().await?.json().await?;
         let model = &list["data"][0];
         let field = |name: &str| model[name].as_u64().and_then(|n| usize::try_from(n).ok());
         Ok(Limits {
@@ -46,7 +47,12 @@ impl Client {
 
     pub(crate) async fn tokenize(&self, model: &str, text: &str) -> anyhow::Result<Vec<u32>> {
         let url = format!("{}/v1/tokenize", self.base);
-        let answer = self.http.post(url).json(&json!({"model": model, "text": text, "add_special": false})).send().await?;
+        let answer = self
+            .http
+            .post(url)
+            .json(&json!({"model": model, "text": text, "add_special": false}))
+            .send()
+            .await?;
         let body: Value = answer.error_for_status()?.json().await?;
         serde_json::from_value(body["ids"].clone()).context("no ids in the answer of /v1/tokenize")
     }
@@ -92,7 +98,8 @@ async fn streamed(response: reqwest::Response) -> anyhow::Result<Answer> {
             match event {
                 Event::Done => done = true,
                 Event::Data(text) => {
-                    let chunk: Value = serde_json::from_str(&text).context("a chunk is not JSON")?;
+                    let chunk: Value =
+                        serde_json::from_str(&text).context("a chunk is not JSON")?;
                     if !chunk["error"].is_null() {
                         bail!("error event: {}", chunk["error"]);
                     }
@@ -144,7 +151,12 @@ fn add(to: &mut Choice, choice: &Value, content: &Value) {
     } else if let Some(tokens) = logprobs["tokens"].as_array() {
         for i in 0..tokens.len() {
             let at = |key: &str| logprobs[key].get(i).cloned().unwrap_or(Value::Null);
-            to.logprobs.push(json!([at("tokens"), at("token_logprobs"), at("top_logprobs"), at("text_offset")]));
+            to.logprobs.push(json!([
+                at("tokens"),
+                at("token_logprobs"),
+                at("top_logprobs"),
+                at("text_offset")
+            ]));
         }
     }
 }
@@ -167,7 +179,10 @@ mod tests {
             "usage": {"prompt_tokens": 4, "completion_tokens": 1}});
         for body in [chat, plain] {
             let answer = whole(&body).unwrap();
-            assert_eq!((answer.choices[0].text.as_str(), answer.choices[0].logprobs.len()), ("hi", 1));
+            assert_eq!(
+                (answer.choices[0].text.as_str(), answer.choices[0].logprobs.len()),
+                ("hi", 1)
+            );
             assert_eq!((answer.prompt_tokens, answer.completion_tokens), (4, 1));
         }
         assert!(whole(&json!({"choices": [{"index": 9999, "text": ""}]})).is_err());

@@ -42,26 +42,48 @@ pub(crate) fn first_difference(expected: &Answer, got: &Answer) -> Option<Differ
     for (i, (a, b)) in choices.iter().zip(&got.choices).enumerate() {
         for (j, (x, y)) in a.logprobs.iter().zip(&b.logprobs).enumerate() {
             if x != y {
-                return Some(differ(format!("choice {i}, token {j}"), &x.to_string(), &y.to_string()));
+                return Some(differ(
+                    format!("choice {i}, token {j}"),
+                    &x.to_string(),
+                    &y.to_string(),
+                ));
             }
         }
         if a.text != b.text {
             let same = a.text.chars().zip(b.text.chars()).take_while(|(x, y)| x == y).count();
-            let near = |text: &str| text.chars().skip(same.saturating_sub(20)).take(60).collect::<String>();
-            return Some(differ(format!("choice {i}, character {same} of the text"), &near(&a.text), &near(&b.text)));
+            let near = |text: &str| {
+                text.chars().skip(same.saturating_sub(20)).take(60).collect::<String>()
+            };
+            return Some(differ(
+                format!("choice {i}, character {same} of the text"),
+                &near(&a.text),
+                &near(&b.text),
+            ));
         }
         if a.logprobs.len() != b.logprobs.len() {
-            return Some(differ(format!("choice {i}, number of logprobs"), &a.logprobs.len(), &b.logprobs.len()));
+            return Some(differ(
+                format!("choice {i}, number of logprobs"),
+                &a.logprobs.len(),
+                &b.logprobs.len(),
+            ));
         }
         if a.finish_reason != b.finish_reason {
-            return Some(differ(format!("choice {i}, finish reason"), &a.finish_reason, &b.finish_reason));
+            return Some(differ(
+                format!("choice {i}, finish reason"),
+                &a.finish_reason,
+                &b.finish_reason,
+            ));
         }
     }
     if *prompt_tokens != got.prompt_tokens {
         return Some(differ("usage.prompt_tokens".into(), prompt_tokens, &got.prompt_tokens));
     }
     if *completion_tokens != got.completion_tokens {
-        return Some(differ("usage.completion_tokens".into(), completion_tokens, &got.completion_tokens));
+        return Some(differ(
+            "usage.completion_tokens".into(),
+            completion_tokens,
+            &got.completion_tokens,
+        ));
     }
     None
 }

@@ -34,7 +34,11 @@ fn lengths(b: usize, longest: usize) -> Vec<usize> {
     all
 }
 
-pub(crate) async fn cases(one: &Client, limits: &Limits, max_tokens: u32) -> anyhow::Result<Vec<Case>> {
+pub(crate) async fn cases(
+    one: &Client,
+    limits: &Limits,
+    max_tokens: u32,
+) -> anyhow::Result<Vec<Case>> {
     let longest = limits.max_context.saturating_sub(max_tokens as usize + 1);
     let text = PROSE.repeat(longest.div_ceil(64).max(1));
     let ids = one.tokenize(&limits.model, &text).await?;
@@ -140,7 +144,8 @@ mod tests {
 
     #[test]
     fn no_two_cases_have_one_name() {
-        let mut names: Vec<_> = chats(4).into_iter().chain(features(4)).map(|case| case.name).collect();
+        let mut names: Vec<_> =
+            chats(4).into_iter().chain(features(4)).map(|case| case.name).collect();
         let all = names.len();
         names.sort();
         names.dedup();

@@ -42,7 +42,10 @@ pub(crate) async fn run(args: VerifyArgs) -> anyhow::Result<u8> {
     ui::note(&format!("starting {} and one engine to compare with", spec.topology));
     let (cluster, _) = Cluster::start(&spec, events).await?;
     let gateway = format!("http://{}", cluster.gateway_addrs()?.http);
-    let reference = format!("http://{}", cluster.reference_addrs().context("the reference engine is gone")?.http);
+    let reference = format!(
+        "http://{}",
+        cluster.reference_addrs().context("the reference engine is gone")?.http
+    );
     let result = tokio::select! {
         result = report(&args, &gateway, &reference) => result,
         _ = stopping::requested(false) => Err(anyhow::anyhow!("interrupted")),
@@ -63,8 +66,10 @@ async fn report(args: &VerifyArgs, gateway: &str, reference: &str) -> anyhow::Re
     let mut first: Option<(usize, &Case, Difference)> = None;
     let mut differing = 0;
     for (i, case) in cases.iter().enumerate() {
-        let expected = one.ask(case).await.with_context(|| format!("one engine fails at {}", case.name))?;
-        let got = split.ask(case).await.with_context(|| format!("the split fails at {}", case.name))?;
+        let expected =
+            one.ask(case).await.with_context(|| format!("one engine fails at {}", case.name))?;
+        let got =
+            split.ask(case).await.with_context(|| format!("the split fails at {}", case.name))?;
         tokens += expected.completion_tokens;
         handed_over += u64::from(got.handed_over);
         if let Some(difference) = compare::first_difference(&expected, &got) {
@@ -89,7 +94,12 @@ async fn report(args: &VerifyArgs, gateway: &str, reference: &str) -> anyhow::Re
     } else if let Some((i, case, difference)) = &first {
         ui::out(&format!(
             "{differing} of {} cases differ; the first is case {i}, {}:\n  at {}\n  one engine: {}\n  the split:  {}\n  request: {}",
-            cases.len(), case.name, difference.place, difference.expected, difference.got, case.body
+            cases.len(),
+            case.name,
+            difference.place,
+            difference.expected,
+            difference.got,
+            case.body
         ));
     } else {
         ui::out(&format!(
@@ -103,7 +113,9 @@ async fn report(args: &VerifyArgs, gateway: &str, reference: &str) -> anyhow::Re
     }
     // Equal answers prove nothing about hand-offs when there were none.
     if handed_over == 0 && args.cluster.topology != crate::cluster::Topology::Unified {
-        anyhow::bail!("every answer is equal, but none was handed over: the split is not happening");
+        anyhow::bail!(
+            "every answer is equal, but none was handed over: the split is not happening"
+        );
     }
     Ok(0)
 }

@@ -34,7 +34,13 @@ pub fn body(prompt: &str, max_tokens: u32, seed: u64) -> Value {
 
 /// Opens a stream; panics unless it is accepted.
 pub async fn open(drill: &Drill, body: &Value) -> reqwest::Response {
-    let answer = drill.http.post(drill.url("/v1/completions?debug=route")).json(body).send().await.expect("an answer");
+    let answer = drill
+        .http
+        .post(drill.url("/v1/completions?debug=route"))
+        .json(body)
+        .send()
+        .await
+        .expect("an answer");
     let status = answer.status();
     if status.is_success() {
         return answer;

@@ -22,7 +22,9 @@ async fn a_client_that_leaves_is_noticed() {
         drill.until("it runs", async || running(&drill, &drill.decode[0]).await >= 1.0).await;
         drop(answer);
         let left = Instant::now();
-        drill.until("it no longer runs", async || running(&drill, &drill.decode[0]).await == 0.0).await;
+        drill
+            .until("it no longer runs", async || running(&drill, &drill.decode[0]).await == 0.0)
+            .await;
         best = best.min(left.elapsed().as_secs_f64());
     }
     // The best of several: the machine under test may be busy, the mechanism may not be slow.
@@ -36,14 +38,19 @@ async fn clients_leave_at_random_moments() {
     let drill = Drill::start(Shape::new(1, 2)).await;
     let mut random = 12345_u64;
     let mut next = move || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         random >> 33
     };
     for round in 0..40 {
         let mut clients = Vec::new();
         for i in 0..10 {
             let patience = Duration::from_micros(next() % 60_000);
-            let request = body(&format!("{} and {}", next() % 7, "waves ".repeat((next() % 40) as usize)), 40, i);
+            let request = body(
+                &format!("{} and {}", next() % 7, "waves ".repeat((next() % 40) as usize)),
+                40,
+                i,
+            );
             let sent = drill.http.post(drill.url("/v1/completions")).json(&request).send();
             clients.push(async move {
                 let stays = async {

@@ -23,7 +23,9 @@ async fn a_decode_engine_is_killed_mid_stream() {
     // One stream on each decode engine at least; affinity spreads different prompts.
     let mut streams = Vec::new();
     for i in 0..8 {
-        let answer = open(&drill, &body(&format!("{i} keeper counts the waves of the night"), LONG, i)).await;
+        let answer =
+            open(&drill, &body(&format!("{i} keeper counts the waves of the night"), LONG, i))
+                .await;
         streams.push(answer);
     }
     let decode_of = |answer: &reqwest::Response| {
@@ -31,11 +33,19 @@ async fn a_decode_engine_is_killed_mid_stream() {
     };
     let workers = drill.workers().await;
     let victim_http = drill.decode[0].addr("http");
-    let victim_id = worker_at(&workers, &victim_http).expect("it is known")["worker_id"].as_str().expect("an id").to_owned();
-    let on_victim: Vec<bool> = streams.iter().map(|answer| decode_of(answer) == victim_id).collect();
-    assert!(on_victim.contains(&true) && on_victim.contains(&false), "both decode engines have streams: {on_victim:?}");
+    let victim_id = worker_at(&workers, &victim_http).expect("it is known")["worker_id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let on_victim: Vec<bool> =
+        streams.iter().map(|answer| decode_of(answer) == victim_id).collect();
+    assert!(
+        on_victim.contains(&true) && on_victim.contains(&false),
+        "both decode engines have streams: {on_victim:?}"
+    );
 
-    let reading: Vec<_> = streams.into_iter().map(|answer| tokio::spawn(read(answer, |_| ()))).collect();
+    let reading: Vec<_> =
+        streams.into_iter().map(|answer| tokio::spawn(read(answer, |_| ()))).collect();
     drill.decode[0].kill();
     let killed = Instant::now();
     for (task, lost) in reading.into_iter().zip(on_victim) {
@@ -43,20 +53,31 @@ async fn a_decode_engine_is_killed_mid_stream() {
         match (lost, &streamed.end) {
             // It may have been quicker than the kill.
             (_, End::Done) | (true, End::Error(_)) => {}
-            _ => panic!("a stream on {}: {streamed:?}", if lost { "the victim" } else { "the other engine" }),
+            _ => panic!(
+                "a stream on {}: {streamed:?}",
+                if lost { "the victim" } else { "the other engine" }
+            ),
         }
     }
     for i in 0..4 {
         complete(&drill, &body(&format!("after the loss {i}"), 8, i)).await;
     }
-    drill.until("the killed worker is gone", async || worker_at(&drill.workers().await, &victim_http).is_none()).await;
+    drill
+        .until("the killed worker is gone", async || {
+            worker_at(&drill.workers().await, &victim_http).is_none()
+        })
+        .await;
     let gone = killed.elapsed().as_secs_f64();
     // Its last beat was at most one interval before the kill.
     assert!((3.5..12.0).contains(&gone), "gone after {gone} s");
     drill.until_baseline_of_living(&[0]).await;
 
     drill.decode[0].restart();
-    drill.until("the worker is back", async || worker_at(&drill.workers().await, &victim_http).is_some()).await;
+    drill
+        .until("the worker is back", async || {
+            worker_at(&drill.workers().await, &victim_http).is_some()
+        })
+        .await;
     complete(&drill, &body("back again", 8, 1)).await;
     drill.until_baseline().await;
 }
@@ -74,10 +95,11 @@ async fn a_prefill_engine_is_killed() {
     let alone = complete(&drill, &body("the same question", 24, 5)).await;
     assert_eq!(alone.text, expected.text, "alone or not, the same tokens");
     drill.prefill[0].restart();
-    drill.until("answers are handed over again", async || {
-        complete(&drill, &body("the same question", 24, 5)).await.prefill.is_some()
-    })
-    .await;
+    drill
+        .until("answers are handed over again", async || {
+            complete(&drill, &body("the same question", 24, 5)).await.prefill.is_some()
+        })
+        .await;
     drill.until_baseline().await;
 }
 

@@ -6,7 +6,7 @@
 
 mod client;
 mod disconnect;
+mod killed;
 mod overload;
 mod parts;
-mod killed;
 mod shutdown;

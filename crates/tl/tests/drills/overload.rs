@@ -31,17 +31,28 @@ async fn three_times_the_capacity_for_a_minute() {
                     request["stream"] = false.into();
                     request.as_object_mut().expect("an object").remove("stream_options");
                     let started = Instant::now();
-                    let answer = drill.http.post(drill.url("/v1/completions")).json(&request).send().await.expect("an answer");
+                    let answer = drill
+                        .http
+                        .post(drill.url("/v1/completions"))
+                        .json(&request)
+                        .send()
+                        .await
+                        .expect("an answer");
                     match answer.status() {
                         StatusCode::OK => {
                             answer.bytes().await.expect("a whole body");
                             answered.fetch_add(1, Ordering::Relaxed);
                         }
                         StatusCode::TOO_MANY_REQUESTS => {
-                            assert!(answer.headers().contains_key("retry-after"), "a 429 says when to come back");
+                            assert!(
+                                answer.headers().contains_key("retry-after"),
+                                "a 429 says when to come back"
+                            );
                             refused.fetch_add(1, Ordering::Relaxed);
                         }
-                        status => panic!("status {status}: {}", answer.text().await.unwrap_or_default()),
+                        status => {
+                            panic!("status {status}: {}", answer.text().await.unwrap_or_default())
+                        }
                     }
                     slowest = slowest.max(started.elapsed());
                 }

@@ -26,15 +26,18 @@ impl Part {
     pub fn start(dir: &Path, name: &str, kind: &'static str, section: Table) -> Part {
         let config = Table::from_iter([(kind.to_owned(), toml::Value::Table(section))]);
         let path = dir.join(format!("{name}.toml"));
-        let mut part = Part { name: name.to_owned(), kind, config, path, child: None, addrs: Value::Null };
+        let mut part =
+            Part { name: name.to_owned(), kind, config, path, child: None, addrs: Value::Null };
         part.launch();
         part
     }
 
     /// Starts the process and waits for the line that says where it listens.
     fn launch(&mut self) {
-        std::fs::write(&self.path, self.config.to_string()).expect("the configuration can be written");
-        let log = std::fs::File::create(self.path.with_extension("log")).expect("the log can be written");
+        std::fs::write(&self.path, self.config.to_string())
+            .expect("the configuration can be written");
+        let log =
+            std::fs::File::create(self.path.with_extension("log")).expect("the log can be written");
         let mut child = Command::new(env!("CARGO_BIN_EXE_tl"))
             .arg(self.kind)
             .arg("--config")
@@ -63,7 +66,10 @@ impl Part {
     }
 
     pub fn addr(&self, key: &str) -> String {
-        self.addrs[key].as_str().unwrap_or_else(|| panic!("{} has no {key} address", self.name)).to_owned()
+        self.addrs[key]
+            .as_str()
+            .unwrap_or_else(|| panic!("{} has no {key} address", self.name))
+            .to_owned()
     }
 
     pub fn log(&self) -> String {
@@ -83,7 +89,8 @@ impl Part {
     }
 
     pub fn signal(&self, signal: nix::sys::signal::Signal) {
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid()), signal).expect("it can be signalled");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid()), signal)
+            .expect("it can be signalled");
     }
 
     /// Its exit code, once it has ended.
@@ -198,7 +205,8 @@ impl Drill {
             section.extend(shape.engine.clone());
             Part::start(dir.path(), &name, "engine", section)
         };
-        let prefill = (0..shape.prefill).map(|i| engine(format!("prefill-{i}"), "prefill")).collect();
+        let prefill =
+            (0..shape.prefill).map(|i| engine(format!("prefill-{i}"), "prefill")).collect();
         let decode = (0..shape.decode).map(|i| engine(format!("decode-{i}"), "decode")).collect();
         let http = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
         let drill = Drill { gateway, prefill, decode, http, _dir: dir };
@@ -220,7 +228,10 @@ impl Drill {
     }
 
     pub async fn until_workers(&self, n: usize) {
-        self.until(&format!("the gateway knows {n} workers"), async || self.workers().await.len() == n).await;
+        self.until(&format!("the gateway knows {n} workers"), async || {
+            self.workers().await.len() == n
+        })
+        .await;
     }
 
     /// Polls a condition; fails with every log when it does not come true.
@@ -229,7 +240,8 @@ impl Drill {
         while !condition().await {
             if started.elapsed() > PATIENCE {
                 let parts = std::iter::once(&self.gateway).chain(&self.prefill).chain(&self.decode);
-                let logs: String = parts.map(|part| format!("--- {}\n{}\n", part.name, part.log())).collect();
+                let logs: String =
+                    parts.map(|part| format!("--- {}\n{}\n", part.name, part.log())).collect();
                 panic!("not within {} s: {what}\n{logs}", PATIENCE.as_secs());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -238,7 +250,15 @@ impl Drill {
 
     /// One series of a part's metrics, such as `tl_engine_kv_blocks{state="used"}`.
     pub async fn metric(&self, part: &Part, series: &str) -> Option<f64> {
-        let text = self.http.get(format!("http://{}/metrics", part.addr("health"))).send().await.ok()?.text().await.ok()?;
+        let text = self
+            .http
+            .get(format!("http://{}/metrics", part.addr("health")))
+            .send()
+            .await
+            .ok()?
+            .text()
+            .await
+            .ok()?;
         text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
     }
 
@@ -249,7 +269,8 @@ impl Drill {
 
     /// The same where some decode engines do not run.
     pub async fn until_baseline_of_living(&self, dead: &[usize]) {
-        let living = self.decode.iter().enumerate().filter(|(i, _)| !dead.contains(i)).map(|(_, part)| part);
+        let living =
+            self.decode.iter().enumerate().filter(|(i, _)| !dead.contains(i)).map(|(_, part)| part);
         for part in self.prefill.iter().chain(living) {
             for series in [
                 "tl_engine_kv_blocks{state=\"used\"}",

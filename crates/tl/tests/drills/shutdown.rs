@@ -28,7 +28,8 @@ async fn a_drained_gateway_finishes_its_streams() {
     let mut drill = Drill::start(Shape::new(1, 1)).await;
     let mut streams = Vec::new();
     for i in 0..4 {
-        let answer = open(&drill, &body(&format!("{i} streams through a leaving gateway"), 300, i)).await;
+        let answer =
+            open(&drill, &body(&format!("{i} streams through a leaving gateway"), 300, i)).await;
         streams.push(tokio::spawn(read(answer, |_| ())));
     }
     drill.gateway.signal(Signal::SIGTERM);

@@ -187,8 +187,7 @@ async fn dropping_a_generation_frees_its_blocks_within_the_step() {
 async fn cancel_ends_all_requests_of_an_id() {
     let (engine, mut handle) = gated(EngineConfig { max_seqs: 2, ..config() });
     let id = |id: &str| Request { id: id.into(), ..request(&[1], 40) };
-    let cancelled: Vec<Generation> =
-        (0..3).map(|_| engine.submit(id("a")).unwrap()).collect();
+    let cancelled: Vec<Generation> = (0..3).map(|_| engine.submit(id("a")).unwrap()).collect();
     let other = engine.submit(Request { max_new_tokens: 2, ..id("b") }).unwrap();
     handle.wait_in_step();
     assert!(engine.cancel("a"));

@@ -50,8 +50,7 @@ impl Position {
     fn kept(&self) -> (Vec<f64>, Vec<usize>) {
         let p = &self.params;
         let l: Vec<f64> = self.penalized().iter().map(|x| x / p.temperature).collect();
-        let mut kept: Vec<usize> =
-            (0..l.len()).filter(|&i| l[i] != f64::NEG_INFINITY).collect();
+        let mut kept: Vec<usize> = (0..l.len()).filter(|&i| l[i] != f64::NEG_INFINITY).collect();
         let by_rank = |ids: &[usize]| {
             let mut ids = ids.to_vec();
             // The zeros are equal, which total_cmp does not know.
@@ -144,21 +143,27 @@ fn params() -> impl Strategy<Value = SamplingParams> {
         prop_oneof![Just(0.0), -2.0_f64..2.0],
         prop_oneof![Just(0.0), -2.0_f64..2.0],
     )
-        .prop_map(|(temperature, top_p, top_k, min_p, r, presence, frequency)| SamplingParams {
-            temperature,
-            top_p,
-            top_k,
-            min_p,
-            repetition_penalty: r,
-            presence_penalty: presence,
-            frequency_penalty: frequency,
+        .prop_map(|(temperature, top_p, top_k, min_p, r, presence, frequency)| {
+            SamplingParams {
+                temperature,
+                top_p,
+                top_k,
+                min_p,
+                repetition_penalty: r,
+                presence_penalty: presence,
+                frequency_penalty: frequency,
+            }
         })
 }
 
 fn positions(size: std::ops::Range<usize>) -> impl Strategy<Value = Position> {
     let ids = || prop::collection::vec(0_u32..60, 0..20);
-    (logits(size), params(), ids(), ids())
-        .prop_map(|(logits, params, prompt, output)| Position { logits, params, prompt, output })
+    (logits(size), params(), ids(), ids()).prop_map(|(logits, params, prompt, output)| Position {
+        logits,
+        params,
+        prompt,
+        output,
+    })
 }
 
 /// Everything the sampler says about one position is what the plain reading says.

@@ -23,8 +23,7 @@ fn two_slots_three_requests_by_hand() {
 
 #[test]
 fn a_long_prompt_goes_in_chunks_beside_decodes() {
-    let mut b =
-        Bench::new(8, SchedConfig { max_batch_tokens: 8, prefill_chunk: 4, ..cfg() });
+    let mut b = Bench::new(8, SchedConfig { max_batch_tokens: 8, prefill_chunk: 4, ..cfg() });
     b.add(&[1, 2], 3);
     let long = b.add(&[11, 12, 13, 14, 15, 16, 17, 18, 19, 20], 1);
     let mut sizes = Vec::new();
@@ -125,12 +124,8 @@ fn the_head_of_the_line_is_not_overtaken() {
 
 #[test]
 fn priority_goes_first_and_age_catches_up() {
-    let one_at_a_time = SchedConfig {
-        max_seqs: 1,
-        policy: Policy::Priority,
-        aging_steps: 4,
-        ..cfg()
-    };
+    let one_at_a_time =
+        SchedConfig { max_seqs: 1, policy: Policy::Priority, aging_steps: 4, ..cfg() };
     let mut b = Bench::new(16, one_at_a_time);
     let order = |b: &mut Bench| {
         let mut order = Vec::new();

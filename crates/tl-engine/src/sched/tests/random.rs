@@ -6,8 +6,16 @@ use super::*;
 
 #[derive(Debug, Clone)]
 enum Op {
-    Add { prompt: Vec<u32>, max_new: usize, priority: i32 },
-    Resume { prompt: Vec<u32>, max_new: usize, with_first: bool },
+    Add {
+        prompt: Vec<u32>,
+        max_new: usize,
+        priority: i32,
+    },
+    Resume {
+        prompt: Vec<u32>,
+        max_new: usize,
+        with_first: bool,
+    },
     Cancel(usize),
     /// Blocks taken and given back by somebody else, as by pushes and handles.
     Take(usize),

@@ -187,8 +187,7 @@ impl Engine {
         let (beats, token) = (self.beats.clone(), self.token.clone());
         tokio::spawn(async move {
             let target = format!("http://{registry}");
-            let channel =
-                tonic::transport::Endpoint::from_shared(target).unwrap().connect_lazy();
+            let channel = tonic::transport::Endpoint::from_shared(target).unwrap().connect_lazy();
             while beating.load(Ordering::Relaxed) {
                 let mut request = Request::new(status.lock().clone());
                 if let Some(token) = token.lock().as_deref() {
