@@ -11,9 +11,9 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use tl_kernels::{AttnScratch, AttnShape, Isa, Kernels, Threads, Weights};
+use tl_kernels::{AttnScratch, AttnShape, Isa, Kernels, Quant, Threads, Weights, f32_to_f16};
 
-/// Rows, columns summed over, outputs.
+/// Rows, columns summed over, outputs; the weights are halves.
 const SHAPES: [(usize, usize, usize); 14] = [
     (1, 1024, 1024),
     (8, 1024, 1024),
@@ -31,6 +31,17 @@ const SHAPES: [(usize, usize, usize); 14] = [
     (1, 576, 49152),
 ];
 
+/// The same, with the weights in blocks.
+const QUANTISED: [(usize, usize, usize, Quant); 7] = [
+    (1, 576, 1536, Quant::Q4_1),
+    (2, 576, 1536, Quant::Q4_1),
+    (8, 576, 1536, Quant::Q4_1),
+    (64, 576, 1536, Quant::Q4_1),
+    (1, 4096, 4096, Quant::Q4_1),
+    (1, 576, 1536, Quant::Q8_0),
+    (1, 576, 49152, Quant::Q8_0),
+];
+
 fn main() {
     let args: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let isa = args.iter().find_map(|arg| Isa::from_name(arg)).unwrap_or(Isa::detect());
@@ -42,17 +53,25 @@ fn main() {
     println!("registers alone: {peak:.0} GFLOP/s on one thread");
 
     if wanted("products") {
-        println!("\nf16 weights x f32 activations; read: a plain sum over the weights' bytes");
-        println!("   m     k     n  threads  GFLOP/s  of peak    GB/s  read GB/s");
+        println!("\nweights x f32 activations; read: a plain sum over the weights' bytes");
+        println!("   m     k     n        threads  GFLOP/s  of peak    GB/s  read GB/s");
         for (m, k, n) in SHAPES {
+            let w = Weights::from_f16(n, k, halves(n * k)).expect("n * k elements");
             for threads in [1, 2] {
-                product(kernels, m, k, n, threads, peak);
+                product(kernels, m, &w, threads, peak);
+            }
+        }
+        for (m, k, n, quant) in QUANTISED {
+            let w = Weights::build_quant(n, k, quant, |i, row| blocks(quant, i, row));
+            let w = w.expect("whole blocks");
+            for threads in [1, 2] {
+                product(kernels, m, &w, threads, peak);
             }
         }
     }
     if wanted("attention") {
         println!("\nattention, 9 query heads, 3 KV heads, dimension 64, blocks of 16, 30 layers");
-        println!(" rows  context  threads       ms    GB/s  GFLOP/s");
+        println!(" rows  context  threads       ms    GB/s  read GB/s  GFLOP/s");
         let sizes = [(1, 128), (1, 1024), (1, 4096), (64, 1024), (512, 512), (256, 4096)];
         for (rows, context) in sizes {
             for threads in [1, 2] {
@@ -120,21 +139,32 @@ fn halves(n: usize) -> Vec<u16> {
     halves
 }
 
-fn product(kernels: Kernels, m: usize, k: usize, n: usize, threads: usize, peak: f64) {
-    let w = Weights::from_f16(n, k, halves(n * k)).expect("n * k elements");
+/// A row of blocks with scales of 2^-7.
+fn blocks(quant: Quant, i: usize, row: &mut [u8]) {
+    for (j, block) in row.chunks_exact_mut(quant.block_bytes()).enumerate() {
+        block.iter_mut().enumerate().for_each(|(l, byte)| *byte = (i * 31 + j * 7 + l * 3) as u8);
+        let scales = if quant == Quant::Q4_1 { 2 } else { 1 };
+        for scale in block.chunks_exact_mut(2).take(scales) {
+            scale.copy_from_slice(&f32_to_f16(1.0 / 128.0).to_le_bytes());
+        }
+    }
+}
+
+fn product(kernels: Kernels, m: usize, w: &Weights, threads: usize, peak: f64) {
+    let (n, k) = (w.n(), w.k());
     let act = numbers(m * k);
     let mut out = vec![0.0; m * n];
     let team = Threads::new(threads);
     let seconds = fastest(threads == 1, || {
-        kernels.matmul(&team, black_box(&mut out), black_box(&act), &w, m);
+        kernels.matmul(&team, black_box(&mut out), black_box(&act), w, m);
     });
     let gflops = 2.0 * (m * k * n) as f64 / seconds / 1e9;
-    let bytes = (2 * n * k) as f64;
     println!(
-        "{m:4} {k:5} {n:5}  {threads:7}  {gflops:7.1}  {:6.0}%  {:6.1}  {:9.1}",
+        "{m:4} {k:5} {n:5} {:5} {threads:7}  {gflops:7.1}  {:6.0}%  {:6.1}  {:9.1}",
+        w.quant().map_or("f16".into(), |quant| quant.to_string()),
         gflops / peak / threads as f64 * 100.0,
-        bytes / seconds / 1e9,
-        read_gbytes(2 * n * k, &team),
+        w.bytes() as f64 / seconds / 1e9,
+        read_gbytes(w.bytes(), &team),
     );
 }
 
@@ -193,9 +223,10 @@ fn attention(kernels: Kernels, rows: usize, context: usize, threads: usize) {
     let seen: usize = (context - rows + 1..=context).sum();
     let flops = (LAYERS * seen * shape.n_heads * shape.head_dim * 4) as f64;
     println!(
-        "{rows:5}  {context:7}  {threads:7}  {:7.2}  {:6.1}  {:7.1}",
+        "{rows:5}  {context:7}  {threads:7}  {:7.2}  {:6.1}  {:9.1}  {:7.1}",
         seconds * 1e3,
         bytes / seconds / 1e9,
+        read_gbytes(bytes as usize, &team),
         flops / seconds / 1e9,
     );
 }

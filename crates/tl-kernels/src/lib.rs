@@ -9,6 +9,8 @@
 //!   `l, l + 16, ..` in that order with fused multiply-add, the tail padded with zeros.
 //!   Then lane `l` takes lane `l + 8`, `l + 4`, `l + 2`, `l + 1`.
 //! - `exp` (and silu, softmax) is one polynomial in plain IEEE operations.
+//! - Weights are halves, singles or the blocks of a checkpoint; blocks count as what they
+//!   expand to in f32 ([`Quant`]).
 //! - Keys and values are halves, the ones of the current chunk too, and attention is
 //!   defined by positions alone (see [`Kernels::attention`]).
 //! - Work is split over outputs, never over a sum.
