@@ -1,6 +1,7 @@
 //! The hand-off as its contract tests it: bytes, refusals, freeing, the same tokens,
 //! and the heartbeat.
 
+#[allow(unreachable_pub, reason = "shared by several test targets")]
 mod support;
 
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
 //! `Prefill` under faults: whatever ends it, and whenever, both engines' pools end as
 //! they began.
 
+#[allow(unreachable_pub, reason = "shared by several test targets")]
 mod support;
 
 use std::sync::Arc;
