@@ -135,6 +135,10 @@ async fn ten_thousand_requests_leave_nothing_behind() {
     let base = format!("http://{}", gateway.addresses().http);
     let url = format!("{base}/v1/completions");
     let reference = json!({"model": "tiny", "prompt": "what does the sea say", "max_tokens": 24, "temperature": 0.9, "seed": 3});
+    let known =
+        eventually_async(Duration::from_secs(60), || async { workers(&http, &base).await == 3 })
+            .await;
+    assert!(known, "the gateway has heard of every engine");
     let expected =
         eventually_ask(&http, &url, &reference).await.expect("an answer before anything is broken");
 
@@ -235,6 +239,15 @@ async fn ten_thousand_requests_leave_nothing_behind() {
         beat.abort();
     }
     gateway.shutdown().await;
+}
+
+/// How many workers the gateway knows.
+async fn workers(http: &reqwest::Client, base: &str) -> usize {
+    let Ok(answer) = http.get(format!("{base}/admin/v1/workers")).send().await else {
+        return 0;
+    };
+    let list: Value = answer.json().await.unwrap_or_default();
+    list["data"].as_array().map_or(0, Vec::len)
 }
 
 /// Asks until there is an answer, at most a minute.
