@@ -54,6 +54,9 @@ fn crates_point_one_way() {
         ("tl-serve", &["tl-api", "tl-engine", "tl-kv", "tl-kernels", "tl-model", "tl-proto"]),
         ("tl-gateway", &["tl-api", "tl-proto"]),
         ("tl-testkit", &["tl-kv"]),
+        ("serq-lang", &[]),
+        ("serq-sim", &["serq-lang"]),
+        ("serq", &["serq-lang", "serq-sim"]),
     ];
     for (name, allowed) in allowed {
         assert!(graph.contains_key(*name), "{name} is not in the workspace");
@@ -68,7 +71,7 @@ fn crates_point_one_way() {
 #[test]
 fn cores_know_nothing_of_runtimes_and_sockets() {
     let graph = graph();
-    for name in ["tl-kv", "tl-kernels", "tl-model", "tl-api"] {
+    for name in ["tl-kv", "tl-kernels", "tl-model", "tl-api", "serq-lang", "serq-sim"] {
         let reached = reach(&graph, name);
         for outside in ["tokio", "tonic", "axum", "hyper", "reqwest"] {
             assert!(!reached.contains(outside), "{name} must not depend on {outside}");

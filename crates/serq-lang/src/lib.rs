@@ -1,0 +1,1 @@
+//! From the text of a deployment to its intermediate representation.

@@ -1,0 +1,1 @@
+//! Runs a deployment: an event loop over its intermediate representation.

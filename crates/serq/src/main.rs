@@ -1,0 +1,3 @@
+//! The `serq` command.
+
+fn main() {}
