@@ -40,23 +40,26 @@ impl Pass {
 /// A greedy token is compared only where the best two logits are further apart.
 const CLEAR: f64 = 0.1;
 
+const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+
+/// The file that `TL_SMOLLM2_GGUF` names, which must be there, or the one in the cache, if it is.
 fn model_path() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("TL_SMOLLM2_GGUF") {
         return Some(path.into());
     }
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    Some(cache.join("tl/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+    let cache = match std::env::var_os("XDG_CACHE_HOME") {
+        Some(cache) => PathBuf::from(cache),
+        None => PathBuf::from(std::env::var_os("HOME")?).join(".cache"),
+    };
+    Some(cache.join("tl/models").join(FILE)).filter(|path| path.exists())
 }
 
 /// The model, or a line that says which test did not run and why.
 fn smollm2(test: &str, kind: WeightKind) -> Option<&'static Loaded> {
     static F16: OnceLock<Loaded> = OnceLock::new();
     static F32: OnceLock<Loaded> = OnceLock::new();
-    let Some(path) = model_path().filter(|p| p.exists()) else {
-        let file = "SmolLM2-135M-Instruct.Q4_1.gguf";
-        println!("skipped: {test}: no {file} in the cache and no TL_SMOLLM2_GGUF");
+    let Some(path) = model_path() else {
+        println!("skipped: {test}: no {FILE} in the cache and no TL_SMOLLM2_GGUF");
         return None;
     };
     let once = match kind {
