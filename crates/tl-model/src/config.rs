@@ -5,9 +5,10 @@ use crate::error::ModelError;
 /// The format in which the weight matrices are kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WeightKind {
-    /// Half the bytes: the default, since decoding is bound by memory bandwidth.
+    /// Rounded to half precision: half the bytes of single precision.
     F16,
-    /// As exact as the file: for comparison with other implementations.
+    /// As exact as the file. Tensors that the file holds in quantised blocks stay in them, which
+    /// are smaller than halves: decoding is bound by memory bandwidth.
     F32,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tl_kernels::Weights;
+use tl_kernels::{Quant, Weights};
 use tl_kv::{KV_FORMAT_V1, KvCfg, TL_F16};
 
 use crate::checkpoint::{Checkpoint, Dtype, in_parallel};
@@ -226,15 +226,28 @@ fn matrix(
     }
     let mut hasher = Hasher::new();
     let n = rows.len();
-    let weights = match kind {
-        WeightKind::F16 => Weights::build_f16(n, columns, |i, out| {
+    let blocks = blocks_of(sources.iter().map(|s| s.dtype), columns);
+    let mut values = vec![0.0; if blocks.is_some() { columns } else { 0 }];
+    let weights = match (kind, blocks) {
+        // As exact as their expansion and a fraction of its size. The digest is the expansion's:
+        // how the weights are kept changes no bit of a result.
+        (WeightKind::F32, Some(quant)) => Weights::build_quant(n, columns, quant, |i, out| {
+            let (s, row) = rows[i];
+            let s = &mut sources[s];
+            out.copy_from_slice(&s.bytes[row * s.row_bytes..][..s.row_bytes]);
+            convert::to_f32(s.dtype, out, &mut values);
+            s.finite &= convert::all_finite_f32(&values);
+            hasher.field(bytemuck::cast_slice(&values));
+        })
+        .expect("blocks_of has seen that rows are whole blocks"),
+        (WeightKind::F16, _) => Weights::build_f16(n, columns, |i, out| {
             let (s, row) = rows[i];
             let s = &mut sources[s];
             convert::to_f16(s.dtype, &s.bytes[row * s.row_bytes..][..s.row_bytes], out);
             s.finite &= convert::all_finite_f16(out);
             hasher.field(bytemuck::cast_slice(out));
         }),
-        WeightKind::F32 => Weights::build_f32(n, columns, |i, out| {
+        (WeightKind::F32, None) => Weights::build_f32(n, columns, |i, out| {
             let (s, row) = rows[i];
             let s = &mut sources[s];
             convert::to_f32(s.dtype, &s.bytes[row * s.row_bytes..][..s.row_bytes], out);
@@ -250,6 +263,18 @@ fn matrix(
         return Err(ModelError::NotFinite { name: source.part.tensor.clone(), kind, hint });
     }
     Ok(Made::Matrix(weights, hasher.finish()))
+}
+
+/// The block format that all parts of a matrix share, if its rows are whole blocks.
+fn blocks_of(mut dtypes: impl Iterator<Item = Dtype>, columns: usize) -> Option<Quant> {
+    let first = dtypes.next()?;
+    let quant = match first {
+        Dtype::Q4_0 => Quant::Q4_0,
+        Dtype::Q4_1 => Quant::Q4_1,
+        Dtype::Q8_0 => Quant::Q8_0,
+        Dtype::F32 | Dtype::F16 | Dtype::Bf16 => return None,
+    };
+    (columns % Quant::BLOCK == 0 && dtypes.all(|dtype| dtype == first)).then_some(quant)
 }
 
 fn vector(checkpoint: &dyn Checkpoint, tensor: &str, len: usize) -> Result<Made, ModelError> {
