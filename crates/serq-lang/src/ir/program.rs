@@ -1,0 +1,323 @@
+//! The program: pools, stages, traffic, what a session does, and the run.
+
+use serde::{Deserialize, Serialize};
+
+use super::expr::CExpr;
+use super::num;
+use super::span::Spans;
+use super::stmt::CStmt;
+
+/// Index into [`Program::attrs`].
+pub type Slot = usize;
+/// Index into [`Program::blocks`].
+pub type BlockId = usize;
+
+/// Most sessions a `closed` or `batch` workload may have.
+pub const MAX_SESSIONS: u64 = 1_000_000;
+
+/// A deployment and its traffic.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// Always [`super::FORMAT`].
+    pub format: String,
+    /// Always [`super::VERSION`].
+    pub version: u32,
+    /// Names of the attributes every session has; the built-in ones come first.
+    pub attrs: Vec<String>,
+    pub observes: Vec<String>,
+    pub pools: Vec<CPool>,
+    pub stages: Vec<CStage>,
+    pub arrival: Arrival,
+    /// Recorded turns that sessions replay.
+    #[serde(default)]
+    pub trace: Option<Trace>,
+    /// Session `i` replays recorded session `i mod count`; otherwise one is drawn.
+    #[serde(default)]
+    pub trace_ordered: bool,
+    /// Run when a session arrives; only `set` and `observe`.
+    pub init: BlockId,
+    /// Run by every `turn`; only `set` and `observe`.
+    pub turn: BlockId,
+    pub session: BlockId,
+    /// Every block of statements.
+    pub blocks: Vec<Vec<CStmt>>,
+    /// Seconds; finite and positive.
+    #[serde(with = "num")]
+    pub horizon: f64,
+    /// Seconds; measurements start here.
+    #[serde(with = "num")]
+    pub warmup: f64,
+    pub seed: u64,
+    #[serde(flatten)]
+    pub slots: Slots,
+    /// Attributes that only the client knows; no part of the server may decide by them.
+    #[serde(default)]
+    pub hidden: Vec<Slot>,
+    /// Source positions; absent in a program written by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spans: Option<Spans>,
+}
+
+/// Where the built-in attributes are. In JSON these are fields of the program itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slots {
+    #[serde(rename = "slot_cached")]
+    pub cached: Slot,
+    #[serde(rename = "slot_serial")]
+    pub serial: Slot,
+    #[serde(rename = "slot_turn_no")]
+    pub turn_no: Slot,
+    #[serde(rename = "slot_new")]
+    pub new: Slot,
+    #[serde(rename = "slot_out")]
+    pub out: Slot,
+    #[serde(rename = "slot_think")]
+    pub think: Slot,
+    #[serde(rename = "slot_more")]
+    pub more: Slot,
+    #[serde(rename = "slot_forced")]
+    pub forced: Slot,
+    #[serde(rename = "slot_computed")]
+    pub computed: Slot,
+}
+
+impl Slots {
+    /// The names, in slot order.
+    pub const NAMES: [&'static str; 9] =
+        ["cached", "serial", "turn_no", "new", "out", "think", "more", "forced", "computed"];
+
+    /// Slots 0 to 8 in the order of [`Slots::NAMES`].
+    pub const STANDARD: Slots = Slots {
+        cached: 0,
+        serial: 1,
+        turn_no: 2,
+        new: 3,
+        out: 4,
+        think: 5,
+        more: 6,
+        forced: 7,
+        computed: 8,
+    };
+
+    /// The slots in the order of [`Slots::NAMES`].
+    pub fn all(&self) -> [Slot; 9] {
+        [
+            self.cached,
+            self.serial,
+            self.turn_no,
+            self.new,
+            self.out,
+            self.think,
+            self.more,
+            self.forced,
+            self.computed,
+        ]
+    }
+}
+
+/// Counted units.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CPool {
+    /// Members of a family share it.
+    pub name: String,
+    /// Units; may be infinite.
+    #[serde(with = "num")]
+    pub cap: f64,
+    /// Allocations are multiples of this many units.
+    #[serde(default, with = "num::opt")]
+    pub block: Option<f64>,
+    pub evict: CEvict,
+    pub preempt: CPreempt,
+    /// Key of the waiting queue, smallest first; without one, first come first served.
+    #[serde(default)]
+    pub queue: Option<CExpr>,
+    #[serde(default)]
+    pub spill: Option<CSpill>,
+    /// The step stage whose scheduler admits from this queue.
+    #[serde(default)]
+    pub admit_via: Option<usize>,
+}
+
+/// Which cached prefix goes first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum CEvict {
+    Lru,
+    /// Smallest keys first.
+    By(Vec<CExpr>),
+}
+
+/// Who loses an allocation when a growth does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CPreempt {
+    /// Nobody: the growth waits.
+    None,
+    /// The holder admitted last.
+    Lifo,
+}
+
+/// Where evicted units go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CSpill {
+    /// Pool that receives them as a cached prefix.
+    pub to: usize,
+    /// Stage that moves them.
+    pub via: usize,
+    pub work: CExpr,
+    pub when: CExpr,
+}
+
+/// A place where time passes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CStage {
+    pub name: String,
+    pub kind: CStageKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum CStageKind {
+    /// One queue, this many servers.
+    Fifo(u32),
+    /// Shared equally; the expression is the total capacity with `n` jobs present.
+    Ps(CExpr),
+    Delay,
+    /// An engine that iterates over batches of tokens.
+    Step(CStep),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CStep {
+    /// Tokens per iteration.
+    pub budget: CExpr,
+    /// Seconds per iteration.
+    pub cost: CExpr,
+    /// Most prefill tokens of one request per iteration; 0 for no limit.
+    pub chunk: CExpr,
+    pub serve: CServe,
+    /// Pool that holds the residents' state.
+    #[serde(default)]
+    pub memory: Option<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum CServe {
+    /// Smallest keys first, then order of admission.
+    By(Vec<CExpr>),
+    /// An iteration serves one prefill alone, or decodes.
+    ExclusivePrefill,
+}
+
+/// How sessions come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Arrival {
+    /// Sessions per second; the first comes at time 0.
+    Poisson(#[serde(with = "num")] f64),
+    /// Always this many; one that ends is replaced.
+    Closed(u64),
+    /// This many at time 0.
+    Batch(u64),
+    /// These, at time 0.
+    Sessions(Vec<CSession>),
+    None,
+}
+
+/// A session given as data.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CSession {
+    /// Set after `init`.
+    #[serde(default)]
+    pub attrs: Vec<Preset>,
+    /// What each `turn` sets, before the `turn` block.
+    #[serde(default)]
+    pub turns: Vec<Vec<Preset>>,
+}
+
+/// An attribute and its value, `[slot, value]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Preset(pub Slot, #[serde(with = "num")] pub f64);
+
+/// Recorded sessions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Trace {
+    /// A file, by the name the program gives; whoever runs the program reads it and puts
+    /// [`Trace::Inline`] here.
+    File(String),
+    /// Sessions, each a list of turns.
+    Inline(Vec<Vec<TraceTurn>>),
+}
+
+/// One recorded turn: `[new, out, think, forced]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceTurn(
+    /// Tokens added to the prompt.
+    #[serde(with = "num")]
+    pub f64,
+    /// Tokens answered.
+    #[serde(with = "num")]
+    pub f64,
+    /// Seconds before the next turn.
+    #[serde(with = "num")]
+    pub f64,
+    /// 1 if the prompt matches nothing cached.
+    #[serde(with = "num")]
+    pub f64,
+);
+
+impl Program {
+    /// A program without pools, stages or traffic: blocks 0, 1 and 2 are `init`, `turn` and
+    /// `session`, all empty.
+    pub fn empty() -> Self {
+        Program {
+            format: super::FORMAT.to_owned(),
+            version: super::VERSION,
+            attrs: Slots::NAMES.iter().map(|&s| s.to_owned()).collect(),
+            observes: Vec::new(),
+            pools: Vec::new(),
+            stages: Vec::new(),
+            arrival: Arrival::None,
+            trace: None,
+            trace_ordered: false,
+            init: 0,
+            turn: 1,
+            session: 2,
+            blocks: vec![Vec::new(); 3],
+            horizon: 1.0,
+            warmup: 0.0,
+            seed: 1,
+            slots: Slots::STANDARD,
+            hidden: Vec::new(),
+            spans: None,
+        }
+    }
+}
+
+impl CPool {
+    /// A pool with every option at its default.
+    pub fn new(name: impl Into<String>, cap: f64) -> Self {
+        CPool {
+            name: name.into(),
+            cap,
+            block: None,
+            evict: CEvict::Lru,
+            preempt: CPreempt::None,
+            queue: None,
+            spill: None,
+            admit_via: None,
+        }
+    }
+
+    /// The smallest amount of whole blocks that covers `units`.
+    pub fn round_up(&self, units: f64) -> f64 {
+        match self.block {
+            Some(b) => libm::ceil(units / b) * b,
+            None => units,
+        }
+    }
+
+    /// The largest amount of whole blocks inside `units`.
+    pub fn round_down(&self, units: f64) -> f64 {
+        match self.block {
+            Some(b) => libm::floor(units / b) * b,
+            None => units,
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! What must hold of a program before it runs.
+//!
+//! Text and JSON come through here alike. Every check goes on after an error, so that one pass
+//! names everything that is wrong; each error says where (in the IR, and in the source if the
+//! program carries positions), why, and what to do. What depends on values of a run is left to
+//! the run.
+
+mod expr;
+mod hidden;
+mod moment;
+mod progress;
+mod stmt;
+
+use std::fmt;
+
+pub use moment::Moment;
+
+use super::program::{
+    Arrival, CEvict, CServe, CStageKind, MAX_SESSIONS, Preset, Program, Slots, Trace,
+};
+use super::span::Place;
+use super::{FORMAT, VERSION};
+
+/// Most errors one call reports; a generated file with one mistake repeated stays readable.
+const MAX_ERRORS: usize = 100;
+
+/// One thing that is wrong with a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IrError {
+    /// Stable name of the rule, for machines and for `explain`.
+    pub code: &'static str,
+    /// Where in the IR, e.g. `blocks[3][1].work`.
+    pub path: String,
+    /// Where in the source, when known.
+    pub place: Option<Place>,
+    pub reason: String,
+    pub help: String,
+}
+
+impl IrError {
+    pub(super) fn new(
+        code: &'static str,
+        path: impl Into<String>,
+        reason: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        Self { code, path: path.into(), place: None, reason: reason.into(), help: help.into() }
+    }
+}
+
+impl fmt::Display for IrError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{place}: ")?,
+            None => write!(f, "{}: ", self.path)?,
+        }
+        write!(f, "{} [{}]; {}", self.reason, self.code, self.help)
+    }
+}
+
+impl std::error::Error for IrError {}
+
+/// Checks a whole program.
+///
+/// Errors: everything found, at most 100, in the order declarations, traffic, statements.
+pub fn validate(program: &Program) -> Result<(), Vec<IrError>> {
+    let mut check = Check { program, errors: Vec::new() };
+    check.program();
+    if check.errors.is_empty() { Ok(()) } else { Err(check.errors) }
+}
+
+/// The walk: the program and what was found so far.
+struct Check<'a> {
+    program: &'a Program,
+    errors: Vec<IrError>,
+}
+
+/// Where the walk is, for messages.
+#[derive(Clone)]
+struct At {
+    path: String,
+    place: Option<Place>,
+}
+
+impl At {
+    fn field(&self, name: &str) -> At {
+        At { path: format!("{}.{name}", self.path), place: self.place.clone() }
+    }
+}
+
+impl Check<'_> {
+    fn error(
+        &mut self,
+        at: &At,
+        code: &'static str,
+        reason: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        if self.errors.len() < MAX_ERRORS {
+            let mut error = IrError::new(code, at.path.clone(), reason, help);
+            error.place.clone_from(&at.place);
+            self.errors.push(error);
+        }
+    }
+
+    fn spans<T>(&self, f: impl FnOnce(&super::span::Spans) -> Option<T>) -> Option<T> {
+        self.program.spans.as_ref().and_then(f)
+    }
+
+    fn program(&mut self) {
+        let p = self.program;
+        let root = At { path: "program".into(), place: None };
+        if p.format != FORMAT {
+            let reason = format!("the format is \"{}\"", p.format);
+            self.error(&root, "ir-format", reason, "it is \"serq-tl\"");
+        }
+        if p.version != VERSION {
+            let reason = format!("the version is {}", p.version);
+            self.error(&root, "ir-version", reason, format!("this program reads {VERSION}"));
+        }
+        self.names(&root);
+        self.run_parameters();
+        for i in 0..p.pools.len() {
+            self.pool(i);
+        }
+        for i in 0..p.stages.len() {
+            self.stage(i);
+        }
+        self.arrival();
+        self.trace();
+        self.hidden_list();
+        self.statements();
+        if self.errors.is_empty() {
+            self.loops_take_time();
+            self.hidden_reads();
+        }
+    }
+
+    fn names(&mut self, root: &At) {
+        let p = self.program;
+        for (list, names) in [("attrs", &p.attrs), ("observes", &p.observes)] {
+            let mut seen = std::collections::BTreeSet::new();
+            for (i, name) in names.iter().enumerate() {
+                if !seen.insert(name) {
+                    let at = At { path: format!("{list}[{i}]"), place: None };
+                    self.error(
+                        &at,
+                        "ir-name",
+                        format!("`{name}` is listed twice"),
+                        "list a name once",
+                    );
+                }
+            }
+        }
+        let mut slots = p.slots.all().to_vec();
+        for (slot, name) in slots.iter().zip(Slots::NAMES) {
+            if *slot >= p.attrs.len() {
+                let reason =
+                    format!("slot_{name} is {slot}, but there are {} attributes", p.attrs.len());
+                self.error(root, "ir-index", reason, "slots 0 to 8 are the built-in attributes");
+            }
+        }
+        slots.sort_unstable();
+        slots.dedup();
+        if slots.len() < Slots::NAMES.len() {
+            self.error(
+                root,
+                "ir-name",
+                "two built-in attributes share a slot",
+                "slots 0 to 8 are the built-in attributes",
+            );
+        }
+    }
+
+    fn run_parameters(&mut self) {
+        let p = self.program;
+        let place = self.spans(|s| s.run.and_then(|span| s.resolve(span)));
+        let at = At { path: "run".into(), place };
+        if !(p.horizon.is_finite() && p.horizon > 0.0) {
+            let reason = format!("the horizon is {}", p.horizon);
+            self.error(&at, "run-horizon", reason, "give a positive number of seconds");
+        }
+        if !(p.warmup.is_finite() && p.warmup >= 0.0) {
+            let reason = format!("the warm-up is {}", p.warmup);
+            self.error(&at, "run-warmup", reason, "give a number of seconds, 0 for none");
+        } else if p.warmup >= p.horizon {
+            let reason = format!(
+                "the warm-up of {} does not end before the horizon {}",
+                p.warmup, p.horizon
+            );
+            self.error(&at, "run-warmup", reason, "measurements need time after the warm-up");
+        }
+    }
+
+    fn pool(&mut self, i: usize) {
+        let pool = &self.program.pools[i];
+        let at = At { path: format!("pools[{i}]"), place: self.spans(|s| s.pool(i)) };
+        if pool.cap.is_nan() || pool.cap < 0.0 {
+            let reason = format!("pool `{}` has a cap of {}", pool.name, pool.cap);
+            self.error(&at.field("cap"), "pool-cap", reason, "a cap is 0 or more, or inf");
+        }
+        if let Some(block) = pool.block
+            && !(block.is_finite() && block > 0.0)
+        {
+            let reason = format!("pool `{}` has blocks of {block} units", pool.name);
+            self.error(&at.field("block"), "pool-block", reason, "a block is a positive number");
+        }
+        if let CEvict::By(keys) = &pool.evict {
+            for key in keys {
+                self.expr(key, Moment::Evict, true, &at.field("evict"));
+            }
+        }
+        if let Some(key) = &pool.queue {
+            self.expr(key, Moment::Queue, false, &at.field("queue"));
+        }
+        if let Some(stage) = pool.admit_via {
+            match self.program.stages.get(stage).map(|s| &s.kind) {
+                Some(CStageKind::Step(_)) => {}
+                Some(_) => {
+                    let reason = format!(
+                        "pool `{}` is admitted via a stage that is no step stage",
+                        pool.name
+                    );
+                    self.error(&at, "admit-via", reason, "only a step stage has a scheduler");
+                }
+                None => self.missing(&at.field("admit_via"), "stage", stage),
+            }
+        }
+        if let Some(spill) = &pool.spill {
+            let at = at.field("spill");
+            if spill.to >= self.program.pools.len() {
+                self.missing(&at, "pool", spill.to);
+            } else if spill.to == i {
+                let reason = format!("pool `{}` spills to itself", pool.name);
+                self.error(&at, "spill", reason, "name another pool as the tier");
+            }
+            match self.program.stages.get(spill.via).map(|s| &s.kind) {
+                None => self.missing(&at, "stage", spill.via),
+                Some(CStageKind::Step(_)) => self.error(
+                    &at,
+                    "spill",
+                    format!("pool `{}` spills via a step stage", pool.name),
+                    "a spill has no session to schedule: use a fifo, ps or delay stage",
+                ),
+                Some(_) => {}
+            }
+            self.expr(&spill.work, Moment::Evict, true, &at);
+            self.expr(&spill.when, Moment::Evict, true, &at);
+        }
+    }
+
+    fn stage(&mut self, i: usize) {
+        let stage = &self.program.stages[i];
+        let at = At { path: format!("stages[{i}]"), place: self.spans(|s| s.stage(i)) };
+        match &stage.kind {
+            CStageKind::Fifo(0) => self.error(
+                &at,
+                "stage-servers",
+                format!("stage `{}` has no server", stage.name),
+                "a fifo stage has 1 server or more",
+            ),
+            CStageKind::Fifo(_) | CStageKind::Delay => {}
+            CStageKind::Ps(capacity) => self.expr(capacity, Moment::Ps, true, &at),
+            CStageKind::Step(step) => {
+                self.expr(&step.budget, Moment::Budget, true, &at.field("budget"));
+                self.expr(&step.chunk, Moment::Budget, true, &at.field("chunk"));
+                self.expr(&step.cost, Moment::Step, true, &at.field("cost"));
+                if let CServe::By(keys) = &step.serve {
+                    for key in keys {
+                        self.expr(key, Moment::Serve, false, &at.field("serve"));
+                    }
+                }
+                if let Some(pool) = step.memory
+                    && pool >= self.program.pools.len()
+                {
+                    self.missing(&at.field("memory"), "pool", pool);
+                }
+            }
+        }
+    }
+
+    fn arrival(&mut self) {
+        let place = self.spans(|s| s.arrival.and_then(|span| s.resolve(span)));
+        let at = At { path: "arrival".into(), place };
+        match &self.program.arrival {
+            Arrival::None => {}
+            Arrival::Poisson(rate) => {
+                if !(rate.is_finite() && *rate > 0.0) {
+                    let reason = format!("the arrival rate is {rate}");
+                    self.error(&at, "arrival", reason, "give sessions per second; `none` for none");
+                }
+            }
+            Arrival::Closed(n) | Arrival::Batch(n) => {
+                if *n > MAX_SESSIONS {
+                    let reason = format!("the workload has {n} sessions at once");
+                    self.error(&at, "arrival", reason, "at most a million");
+                }
+            }
+            Arrival::Sessions(sessions) => {
+                for (k, session) in sessions.iter().enumerate() {
+                    let at = At { path: format!("arrival[{k}]"), place: at.place.clone() };
+                    for preset in session.attrs.iter().chain(session.turns.iter().flatten()) {
+                        self.preset(&at, *preset);
+                    }
+                }
+            }
+        }
+    }
+
+    fn preset(&mut self, at: &At, Preset(slot, value): Preset) {
+        if slot >= self.program.attrs.len() {
+            self.missing(at, "attribute", slot);
+        } else if value.is_nan() {
+            let reason = format!("attribute `{}` is given as nan", self.program.attrs[slot]);
+            self.error(at, "ir-number", reason, "give a number");
+        }
+    }
+
+    fn trace(&mut self) {
+        let Some(Trace::Inline(sessions)) = &self.program.trace else { return };
+        let at = At { path: "trace".into(), place: None };
+        if sessions.is_empty() {
+            self.error(&at, "trace", "the trace has no session", "give at least one");
+        }
+        for (k, turns) in sessions.iter().enumerate() {
+            for (t, turn) in turns.iter().enumerate() {
+                if [turn.0, turn.1, turn.2, turn.3].iter().any(|v| !v.is_finite() || *v < 0.0) {
+                    let at = At { path: format!("trace[{k}][{t}]"), place: None };
+                    self.error(
+                        &at,
+                        "trace",
+                        "a recorded turn has a number that is negative or not finite",
+                        "new, out, think and forced are 0 or more",
+                    );
+                }
+            }
+        }
+    }
+
+    fn missing(&mut self, at: &At, what: &str, index: usize) {
+        let reason = format!("there is no {what} number {index}");
+        self.error(at, "ir-index", reason, format!("count the {what} list from 0"));
+    }
+}

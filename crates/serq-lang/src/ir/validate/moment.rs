@@ -1,0 +1,75 @@
+//! When an expression is evaluated, and what exists then.
+
+use crate::ir::Ctx;
+
+/// The moments of evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// A statement of a session: guards, work, sizes, a hold's cache clause and lease time.
+    Session,
+    /// A hold's units, reserve and reuse, at each attempt to admit it.
+    Admit,
+    /// A pool's queue key.
+    Queue,
+    /// A pool's eviction keys and spill clause, for one cached prefix.
+    Evict,
+    /// The capacity of a processor-sharing stage.
+    Ps,
+    /// Budget and chunk of a step stage, before an iteration.
+    Budget,
+    /// Cost of an iteration.
+    Step,
+    /// Serving keys of a step stage, for one resident.
+    Serve,
+}
+
+impl Moment {
+    pub const ALL: [Moment; 8] = [
+        Moment::Session,
+        Moment::Admit,
+        Moment::Queue,
+        Moment::Evict,
+        Moment::Ps,
+        Moment::Budget,
+        Moment::Step,
+        Moment::Serve,
+    ];
+
+    /// For messages: "a queue key", "the cost of a step stage".
+    pub fn describe(self) -> &'static str {
+        match self {
+            Moment::Session => "a statement",
+            Moment::Admit => "the header of a hold",
+            Moment::Queue => "a queue key",
+            Moment::Evict => "an eviction key or spill clause",
+            Moment::Ps => "the capacity of a ps stage",
+            Moment::Budget => "the budget or chunk of a step stage",
+            Moment::Step => "the cost of a step stage",
+            Moment::Serve => "a serving key of a step stage",
+        }
+    }
+
+    /// Whether a context variable exists at this moment.
+    pub fn has(self, var: Ctx) -> bool {
+        match var {
+            Ctx::Now => true,
+            Ctx::Size | Ctx::Age | Ctx::Last | Ctx::Queued => self == Moment::Evict,
+            Ctx::N => self == Moment::Ps,
+            Ctx::Nres | Ctx::Ndec | Ctx::Kvb | Ctx::Kvp => {
+                matches!(self, Moment::Budget | Moment::Step | Moment::Serve)
+            }
+            Ctx::Ntok | Ctx::Npre | Ctx::Attn => self == Moment::Step,
+            Ctx::Decoding | Ctx::Admission | Ctx::Remaining => self == Moment::Serve,
+        }
+    }
+
+    /// Whether there is a session whose attributes can be read.
+    pub fn has_session(self) -> bool {
+        !matches!(self, Moment::Ps | Moment::Budget | Moment::Step)
+    }
+
+    /// The moments at which a variable exists, for messages.
+    pub fn of(var: Ctx) -> impl Iterator<Item = Moment> {
+        Moment::ALL.into_iter().filter(move |m| m.has(var))
+    }
+}
