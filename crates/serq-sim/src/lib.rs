@@ -1,1 +1,4 @@
 //! Runs a deployment: an event loop over its intermediate representation.
+#![forbid(unsafe_code)]
+
+pub mod content;
