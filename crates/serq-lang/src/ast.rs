@@ -1,0 +1,367 @@
+//! The program as it was written, before names mean anything.
+//!
+//! Every node that an error may point at has its place. Sugar is still sugar here; the linker
+//! rewrites it.
+
+use crate::source::Span;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Name {
+    pub text: String,
+    pub span: Span,
+}
+
+/// An expression; `height` is that of its tree, which the parser bounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expr {
+    pub kind: ExprKind,
+    pub span: Span,
+    pub height: u16,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExprKind {
+    Num(f64),
+    Name(String),
+    Call(Name, Vec<Arg>),
+    /// `~name(args)`
+    Sample(Name, Vec<Expr>),
+    Unary(UnaryOp, Box<Expr>),
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+    Cond(Box<Expr>, Box<Expr>, Box<Expr>),
+}
+
+/// An argument that could name a pool, a stage or a variable stays a reference until the function
+/// is known.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arg {
+    Expr(Expr),
+    Ref(Ref),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnaryOp {
+    Neg,
+    Not,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BinaryOp {
+    Or,
+    And,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    Eq,
+    Ne,
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Pow,
+}
+
+/// `name` or `name[index]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ref {
+    pub name: Name,
+    pub index: Option<Expr>,
+    pub span: Span,
+}
+
+/// A whole file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Program {
+    pub lets: Vec<Let>,
+    pub pools: Vec<Pool>,
+    pub stages: Vec<Stage>,
+    pub workload: Option<Workload>,
+    /// A `session` outside the workload: the kernel form.
+    pub session: Option<Section>,
+    pub server: Option<Section>,
+    pub run: Option<Run>,
+    /// The whole text.
+    pub span: Span,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Let {
+    pub name: Name,
+    pub value: Expr,
+}
+
+/// A pool or a family of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    pub name: Name,
+    pub count: Option<Expr>,
+    pub cap: Option<Expr>,
+    pub block: Option<Expr>,
+    /// Eviction keys; none is least recently used.
+    pub evict: Option<Vec<Expr>>,
+    /// Whether `preempt lifo` was given.
+    pub lifo: bool,
+    pub queue: Option<Expr>,
+    pub admit_via: Option<Name>,
+    pub spill: Option<Spill>,
+    pub span: Span,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spill {
+    pub to: Name,
+    pub via: Name,
+    pub work: Expr,
+    pub when: Expr,
+}
+
+/// A stage or a family of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stage {
+    pub name: Name,
+    pub count: Option<Expr>,
+    pub kind: StageKind,
+    pub span: Span,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum StageKind {
+    Fifo(Option<Expr>),
+    Ps(Expr),
+    Delay,
+    Step(Box<Step>),
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Step {
+    pub budget: Option<Expr>,
+    pub cost: Option<Expr>,
+    pub chunk: Option<Expr>,
+    pub memory: Option<Name>,
+    pub serve: Option<Serve>,
+    pub span: Span,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Serve {
+    Admission,
+    By(Vec<Expr>),
+    DecodeFirst,
+    ExclusivePrefill,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Workload {
+    pub arrive: Option<Arrive>,
+    pub trace: Option<TraceClause>,
+    pub init: Option<Section>,
+    pub turn: Option<Section>,
+    pub session: Option<Section>,
+    pub hidden: Vec<Name>,
+    pub span: Span,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arrive {
+    pub law: ArriveLaw,
+    pub span: Span,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ArriveLaw {
+    Poisson(Expr),
+    Closed(Expr),
+    Batch(Expr),
+    None,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceClause {
+    pub path: String,
+    pub ordered: bool,
+    pub span: Span,
+}
+
+/// A named block: `init`, `turn`, `session`, `server`. The place is that of the word.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    pub word: Span,
+    pub body: Block,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Run {
+    pub horizon: Option<Expr>,
+    pub warmup: Option<Expr>,
+    pub seed: Option<Expr>,
+    pub span: Span,
+}
+
+pub type Block = Vec<Stmt>;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stmt {
+    pub kind: StmtKind,
+    pub span: Span,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum StmtKind {
+    Turn,
+    Request,
+    End,
+    Set(Name, Expr),
+    Observe(Name, Expr),
+    Hold(Box<Hold>),
+    Grow(Ref, Expr),
+    Drop(Ref),
+    Release(Ref),
+    Load(Ref, Expr),
+    Run(Box<RunStmt>),
+    Branch(Box<Branch>),
+    Loop(Block),
+    Choose(Box<Choose>),
+    Serving(Box<Serving>),
+}
+
+/// `hold`, `enter` and `admit if`, which mean the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hold {
+    pub claims: Vec<Claim>,
+    pub reuse: Option<Expr>,
+    /// Bindings, in order; visible in the header and in the clauses behind the body.
+    pub binds: Vec<Bind>,
+    pub body: Block,
+    pub cache: Option<Expr>,
+    pub lease: Option<(Ref, Expr)>,
+    /// From the word to the body's brace.
+    pub head: Span,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    pub pool: Ref,
+    pub units: Expr,
+    pub reserve: Option<Expr>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bind {
+    pub name: Name,
+    pub value: Expr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Prefill,
+    Decode,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunStmt {
+    pub stage: Ref,
+    pub mode: Option<(Mode, Span)>,
+    pub work: Expr,
+    pub growing: Option<Ref>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Branch {
+    /// `branch with (p)`: the guard is a probability.
+    pub with: bool,
+    pub guard: Expr,
+    pub then: Block,
+    pub other: Block,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choose {
+    pub var: Name,
+    pub count: Expr,
+    pub key: Expr,
+}
+
+/// A statement that names a role instead of a stage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Serving {
+    pub role: Role,
+    pub role_span: Span,
+    pub place: ServePlace,
+    pub work: Expr,
+    pub growing: Option<Ref>,
+    pub moves: Option<Move>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Prefill,
+    Decode,
+    Transfer,
+    Tool,
+}
+
+impl Role {
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Prefill => "prefill",
+            Role::Decode => "decode",
+            Role::Transfer => "transfer",
+            Role::Tool => "tool",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServePlace {
+    /// The role's own stage.
+    Role,
+    /// Member of the role's own family.
+    Index(Expr),
+    /// `on stage`
+    On(Ref),
+}
+
+/// `from P to Q (n)`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Move {
+    pub from: Ref,
+    pub to: Ref,
+    pub units: Expr,
+}
+
+impl Expr {
+    /// Calls `f` on this expression and all below it, indices of references included.
+    pub fn walk<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) {
+        let mut stack = vec![self];
+        while let Some(e) = stack.pop() {
+            f(e);
+            match &e.kind {
+                ExprKind::Num(_) | ExprKind::Name(_) => {}
+                ExprKind::Call(_, args) => {
+                    for arg in args {
+                        match arg {
+                            Arg::Expr(e) => stack.push(e),
+                            Arg::Ref(r) => stack.extend(r.index.as_ref()),
+                        }
+                    }
+                }
+                ExprKind::Sample(_, args) => stack.extend(args),
+                ExprKind::Unary(_, a) => stack.push(a),
+                ExprKind::Binary(_, a, b) => stack.extend([&**a, &**b]),
+                ExprKind::Cond(c, a, b) => stack.extend([&**c, &**a, &**b]),
+            }
+        }
+    }
+
+    /// The first draw in it, in no particular order.
+    pub fn draw(&self) -> Option<Span> {
+        let mut found = None;
+        self.walk(&mut |e| {
+            if matches!(e.kind, ExprKind::Sample(..)) {
+                found = Some(e.span);
+            }
+        });
+        found
+    }
+}

@@ -1,0 +1,220 @@
+//! E05 to W07: what a deployment does, what comes from outside, warnings.
+
+use super::Entry;
+use super::Example::{Overridden, Program, Trace, Words};
+use crate::diag::Code;
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry {
+        code: Code::E0501,
+        text: "
+A `set` reads the state of a pool or stage, and the header of a later hold uses the attribute. The
+header is read when the hold is admitted, which can be long after the `set`: by then the pool has
+changed, the prefix may have been evicted, and the hold would be sized for a state that is gone. Read
+it when the hold is admitted, with a binding: `at admission (hit = cachedin(kv))`, in a server
+`where hit = cachedin(kv)`.",
+        example: Program("
+pool kv { cap 100; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session {
+  set hit = cachedin(kv);
+  hold kv (hit + 10) { run s (1); } cache (10);
+}
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0502,
+        text: "
+The guard of a `branch` is exactly 0 or 1, and 0 and 1 are fine as constants (they switch a part of the
+program off and on). A constant between them is a probability: `branch with (0.9)` draws.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { branch (0.9) { run s (1); } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0503,
+        text: "
+A way through the loop takes no time, so a session could go round for ever at one instant. Give each
+way a `run` with work, or leave by `end`.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { loop { branch with (0.5) { run s (1); } } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0504,
+        text: "
+In a closed workload, whoever ends is replaced at once. No session of this program ever runs anywhere,
+so they would replace each other at time 0 for ever.",
+        example: Program("
+pool kv { cap 100; }
+workload { arrive closed(4); }
+session { hold kv (1) { } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0505,
+        text: "
+The hold names a member by an index that reads an attribute, its body changes that attribute, and then
+acts on the pool with the same spelling: it would mean another member than the one held. Keep the index
+in an attribute of its own.",
+        example: Program("
+pool kv[2] { cap 100; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session {
+  set i = 0;
+  hold kv[i] (1) { run s (1); set i = 1; grow kv[i] (1); }
+}
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0506,
+        text: "`hidden` names attributes that the client sets. Nothing sets this one.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); hidden answer; }
+session { run s (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0507,
+        text: "An attribute is hidden once.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); init { set answer = 3; } hidden answer, answer; }
+session { run s (answer); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0508,
+        text: "
+`cached` and `computed` are what the server itself has done; it cannot be kept from it.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); hidden cached; }
+session { run s (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0509,
+        text: "
+A hidden attribute is what a real server learns only afterwards, such as the length of an answer. It may
+be the work of a run and what stays cached; it may not decide whom to admit, evict, serve or where to
+route.",
+        example: Program("
+pool kv { cap 100; }
+stage s : fifo;
+workload { arrive poisson(1); init { set answer = ~uniform(1, 9); } hidden answer; }
+session { hold kv (answer) { run s (answer); } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0601,
+        text: "`--set name=value` takes the place of the value of `let name`, and there is none.",
+        example: Overridden("
+let lambda = 0.5;
+stage s : fifo;
+workload { arrive poisson(lambda); }
+session { run s (1); }
+run { horizon 10; }
+", &["lamda=2"]),
+    },
+    Entry {
+        code: Code::E0602,
+        text: "Two `--set` give the same constant a value.",
+        example: Overridden("
+let lambda = 0.5;
+stage s : fifo;
+workload { arrive poisson(lambda); }
+session { run s (1); }
+run { horizon 10; }
+", &["lambda=2", "lambda=3"]),
+    },
+    Entry {
+        code: Code::E0603,
+        text: "
+A trace is a list of turns, one per row: session,turn,new,out,think and optionally forced. The rows of a
+session stand together. new, out, think and forced are numbers, 0 or more. Empty lines, lines that begin
+with # and a first line of titles are skipped.",
+        example: Trace("
+session,turn,new,out,think
+a,1,1000,200,3.5
+a,2,500,many,2
+"),
+    },
+    Entry {
+        code: Code::E0604,
+        text: "The trace has no row, so no session could replay anything.",
+        example: Trace("
+session,turn,new,out,think
+"),
+    },
+    Entry {
+        code: Code::E0699,
+        text: "
+The checks that every program passes before it runs, text or JSON, found something that the text's own
+checks have no code for. The message says what and where.",
+        example: Words,
+    },
+    Entry {
+        code: Code::W0701,
+        text: "
+A `loop` has no other end than `end;`, which ends the session, so statements behind it are never reached.
+What should happen at the end of a session belongs in front of `end;`.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session {
+  loop { run s (1); branch with (0.5) { end; } }
+  observe done = now;
+}
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::W0702,
+        text: "No expression reads this constant, so giving it another value would change nothing.",
+        example: Program("
+let lambda = 0.5;
+let mu = 1;
+stage s : fifo;
+workload { arrive poisson(lambda); }
+session { run s (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::W0703,
+        text: "
+One step stage serves two queues. It tries them in the order in which the pools are declared, and stops
+at the first head that does not fit. A session that holds the first pool queues at the second: behind the
+sessions at the first, which may be waiting for exactly what it holds. Neither then goes on. Declare the
+inner queue's pool above the outer one's.",
+        example: Program("
+pool kv { cap 100; admit via e; }
+pool slots { cap 4; admit via e; }
+stage e : step { budget 10; cost 1; memory kv; }
+workload { arrive poisson(1); session { turn; request; } }
+server {
+  admit if kv (20) fit {
+    admit if slots (1) fit { prefill on e (20) growing kv; }
+  } keep (20);
+}
+run { horizon 10; }
+"),
+    },
+];

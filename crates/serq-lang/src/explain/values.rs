@@ -1,0 +1,461 @@
+//! E03 and E04: names, values and kinds.
+
+use super::Entry;
+use super::Example::{Program, Words};
+use crate::diag::Code;
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry {
+        code: Code::E0301,
+        text: "No pool has this name.",
+        example: Program("
+pool kv { cap 10; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold kw (1) { run s (1); } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0302,
+        text: "No stage has this name.",
+        example: Program("
+stage engine : fifo;
+workload { arrive poisson(1); }
+session { run engin (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0303,
+        text: "
+A name in an expression is an attribute (the built-in ones are cached, serial, turn_no, new, out,
+think, more, forced, computed; every `set` and `choose` makes another), a constant from a `let`, a
+binding of the hold's header, or a variable of the place, such as `now`. This one is none of them.
+Constants can read only those declared above them.",
+        example: Program("
+let lambda = 0.5;
+stage s : fifo;
+workload { arrive poisson(lamda); }
+session { run s (lambda); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0304,
+        text: "
+Functions: min max abs floor ceil sqrt exp ln pow; of a stage queue busy work est_lambda est_rho
+est_wait price; of a pool used free cachedin holders queued; of a step stage budget_left. A name with
+`~` in front is a distribution.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (exponential(1)); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0305,
+        text: "
+Distributions: ~exp(mean) ~det(x) ~uniform(lo, hi) ~erlang(k, mean) ~h2(mean, cv2) ~bernoulli(p).",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (~normal(1, 2)); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0306,
+        text: "Two constants, two pools or two stages have the same name.",
+        example: Program("
+stage s : fifo;
+stage s : delay;
+workload { arrive poisson(1); }
+session { run s (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0307,
+        text: "
+A name is either a constant or an attribute. Where it is both, a reader could not tell which of the
+two an expression reads. The built-in attributes count: cached serial turn_no new out think more
+forced computed.",
+        example: Program("
+let size_of_answer = 100;
+stage s : fifo;
+workload { arrive poisson(1); }
+session { set size_of_answer = 3; run s (size_of_answer); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0308,
+        text: "
+`inf` and the variables of the language (now size age last queued n nres ndec kvb kvp ntok npre attn
+decoding admission remaining) are not names for constants.",
+        example: Program("
+let now = 3;
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0309,
+        text: "
+Some `set` assigns this name, so it is an attribute; at this place it is also a variable of the
+language. An attribute may share a name with a variable that exists elsewhere only.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { set now = 3; run s (now); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0310,
+        text: "
+A variable exists at its moments only: size, age, last and queued while a cached prefix is judged for
+eviction; n in the capacity of a ps stage; nres, ndec, kvb and kvp in a budget, chunk, cost or serving
+key; ntok, npre and attn in a cost; decoding, admission and remaining in a serving key; now everywhere.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (ntok); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0311,
+        text: "
+The capacity of a ps stage and the budget, chunk and cost of a step stage are evaluated for the stage,
+for no session in particular. An attribute has no value there.",
+        example: Program("
+stage s : ps(weight);
+workload { arrive poisson(1); }
+session { set weight = 2; run s (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0312,
+        text: "
+Serving statements look at the stages declared above them.",
+        example: Program("
+pool kv { cap 100; }
+workload { arrive poisson(1); }
+session { hold kv (10) { prefill on e (10) growing kv; } }
+stage e : step { budget 10; cost 1; memory kv; }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0401,
+        text: "A function or distribution takes a fixed number of arguments. min and max take two.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (max(1, 2, 3)); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0402,
+        text: "
+queue busy work est_lambda est_rho est_wait price read a stage; used free cachedin holders queued read
+a pool; budget_left reads a step stage; arithmetic takes numbers.",
+        example: Program("
+pool kv { cap 10; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold kv (1) { run s (used(s)); } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0403,
+        text: "
+A family of pools or stages is used one member at a time.",
+        example: Program("
+stage s[2] : fifo;
+workload { arrive poisson(1); }
+session { run s (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0404,
+        text: "
+A `let`, a cap, a block, the size of a family, the number of servers, an arrival law and the run's
+parameters are computed once, before the run. They cannot draw, and cannot read attributes, pools,
+stages or the clock.",
+        example: Program("
+let mean = ~exp(3);
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (mean); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0405,
+        text: "
+A constant lies outside of what its place allows: caps are 0 or more (or inf), blocks, budgets,
+capacities, costs and horizons above 0, probabilities between 0 and 1, a warm-up 0 or more, a seed an
+integer from 0 to 2^53 - 1.",
+        example: Program("
+pool kv { cap 100; block 0; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold kv (1) { run s (1); } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0406,
+        text: "A fifo stage has 1, 2, 3, ... servers. A stage without queueing is a `delay`.",
+        example: Program("
+stage s : fifo(1.5);
+workload { arrive poisson(1); }
+session { run s (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0407,
+        text: "The size of a family is an integer from 1 to 10000, and so is the number of all members.",
+        example: Program("
+stage s[0] : fifo;
+workload { arrive poisson(1); }
+session { run s[0] (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0408,
+        text: "
+`poisson` takes a rate above 0, in sessions per second; `closed` and `batch` take an integer of at
+most a million sessions.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(0); }
+session { run s (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0409,
+        text: "A run ends at its horizon, in seconds of the deployment's time.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (1); }
+run { seed 1; }
+"),
+    },
+    Entry {
+        code: Code::E0410,
+        text: "Measurements begin after the warm-up, so it must end before the horizon.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (1); }
+run { horizon 10; warmup 10; }
+"),
+    },
+    Entry {
+        code: Code::E0411,
+        text: "
+The members of a family of N are 0 to N - 1. A constant index outside of them, or between two, is
+refused here; one that is computed is a run-time error.",
+        example: Program("
+stage s[2] : fifo;
+workload { arrive poisson(1); }
+session { run s[2] (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0412,
+        text: "
+The units or the reserve of a hold are constant and larger than the pool: nobody would ever be
+admitted. (With blocks, units are rounded up to whole ones first.) A computed amount that is too large
+is a rejection, which the run counts.",
+        example: Program("
+pool kv { cap 100; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold kv (101) { run s (1); } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0413,
+        text: "
+Units, work and times are 0 or more. A negative constant is refused here; a computed amount that turns
+out negative is a run-time error, and never silently 0.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (-1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0414,
+        text: "
+A step stage serves prompts and answers differently, so a run there says which it is.",
+        example: Program("
+stage e : step { budget 10; cost 1; }
+workload { arrive poisson(1); }
+session { run e (5); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0415,
+        text: "Only a step stage knows prefill and decode.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s prefill (5); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0416,
+        text: "
+`growing P` extends the allocation on P as tokens are computed, which only a step stage does.",
+        example: Program("
+pool kv { cap 100; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold kv (1) { run s (1) growing kv; } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0417,
+        text: "
+A lease keeps one allocation of the hold it stands behind. It must name one of that hold's pools as the
+hold does, index included: with another index it could mean another member.",
+        example: Program("
+pool slots { cap 4; }
+pool kv { cap 100; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold slots (1) { run s (1); } lease kv (30); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0418,
+        text: "
+`release`, `load`, `grow` and `growing` act on the innermost hold of the pool around them, so there must
+be one, and it must name the pool in the same way, index included. Only `release P` may stand outside,
+in a program where some hold leases that same P.",
+        example: Program("
+pool kv { cap 100; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold kv (10) { run s (1); } release kv; }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0419,
+        text: "
+`admit via`, `memory` and `spill` pair families: member i with member i, which needs equal sizes, or
+every member with one.",
+        example: Program("
+pool slots[3] { cap 4; admit via e; }
+stage e[2] : step { budget 10; cost 1; }
+workload { arrive poisson(1); }
+session { hold slots[0] (1) { run e[0] prefill (5); } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0420,
+        text: "
+Only a step stage has a scheduler that can admit from a queue; spilled units move over a fifo, ps or
+delay stage, into another pool.",
+        example: Program("
+pool slots { cap 4; admit via s; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold slots (1) { run s (1); } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0421,
+        text: "An iteration of a step stage takes `cost` seconds, which has no default.",
+        example: Program("
+stage e : step { budget 10; }
+workload { arrive poisson(1); }
+session { run e prefill (5); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0422,
+        text: "A hold claims each pool once. Claim the sum of the units.",
+        example: Program("
+pool kv { cap 100; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold kv (1), kv (2) { run s (1); } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0423,
+        text: "
+The header of a hold is evaluated at every attempt to admit it, keys whenever an order is needed, an
+index whenever its member is. A draw there would give different numbers each time, and how often would
+depend on the machine. Draw once with `set`, and read the attribute.",
+        example: Program("
+pool kv { cap 100; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold kv (~uniform(1, 9)) { run s (1); } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0424,
+        text: "
+`budget_left` is what remains of a step stage's budget, so neither the budget nor the chunk can read it.",
+        example: Program("
+stage e : step { budget budget_left(e) + 1; cost 1; }
+workload { arrive poisson(1); }
+session { run e prefill (5); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0425,
+        text: "
+The server is copied to each `request`, and a binding to each of its uses; bindings of bindings can
+double with every step. A program has at most 100000 statements and 2000000 parts of expressions after
+that.",
+        example: Words,
+    },
+    Entry {
+        code: Code::E0426,
+        text: "
+Constant arithmetic came out as no number: 0 / 0, inf - inf, 0 * inf, the logarithm or root of a
+negative number.",
+        example: Program("
+let rate = 1;
+stage s : fifo;
+workload { arrive poisson(rate); }
+session { run s ((rate - 1) / (rate - 1)); }
+run { horizon 10; }
+"),
+    },
+];

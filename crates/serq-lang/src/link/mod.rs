@@ -1,0 +1,236 @@
+//! From the tree to the intermediate representation.
+//!
+//! The linker gives every name its meaning, folds constants, flattens families, rewrites sugar and
+//! refuses what can be known to be wrong. It goes on after an error, so that one pass names many.
+//! Rules about one expression or one declaration are checked here, where the exact place is at
+//! hand; rules about the whole program are those of [`crate::ir::validate`], which hand-written
+//! programs pass through as well, and whose findings [`checked`] brings back to the text.
+
+mod checked;
+mod decl;
+mod expr;
+mod fold;
+mod lint;
+mod names;
+mod options;
+mod place;
+mod stmt;
+
+use std::collections::BTreeMap;
+
+use crate::ast;
+use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::ir::{self, CRef, CStmt, Slot};
+use crate::source::{Sources, Span};
+
+/// Most statements of a linked program; a server is copied to every `request`.
+const MAX_STATEMENTS: usize = 100_000;
+
+/// Most nodes of all expressions of a linked program; a binding is copied to every use.
+const MAX_NODES: usize = 2_000_000;
+
+/// Most pools, and most stages, with all members counted.
+const MAX_MEMBERS: usize = 10_000;
+
+/// An override: `name = value`, from outside.
+pub(crate) type Override = (ast::Name, ast::Expr);
+
+/// Links a program. `None` if there is an error in `diags`.
+pub(crate) fn link(
+    tree: &ast::Program,
+    overrides: &[Override],
+    sources: &Sources,
+    diags: &mut Diagnostics,
+) -> Option<ir::Program> {
+    let mut linker = Linker {
+        diags,
+        consts: BTreeMap::new(),
+        pools: Families::default(),
+        stages: Families::default(),
+        names: names::Names::default(),
+        binds: None,
+        program: ir::Program::empty(),
+        infos: vec![Vec::new(); 3],
+        server: tree.server.as_ref().map(|s| &s.body),
+        nodes: 0,
+        statements: 0,
+    };
+    linker.attributes(tree);
+    linker.lets(&tree.lets, overrides);
+    linker.clashes();
+    linker.families(tree);
+    linker.workload(tree);
+    linker.run_options(tree);
+    for pool in &tree.pools {
+        linker.pool_options(pool);
+    }
+    for stage in &tree.stages {
+        linker.stage_options(stage);
+    }
+    linker.sections(tree);
+    linker.finish(tree, sources)
+}
+
+/// What a diagnostic needs of a statement of the linked program.
+#[derive(Clone, Copy, Debug)]
+struct Info {
+    span: Span,
+    /// Of a hold, its header; otherwise the statement.
+    head: Span,
+}
+
+/// A constant.
+struct Const {
+    /// `None` if its expression was wrong: then whatever reads it is not reported again.
+    value: Option<f64>,
+    span: Span,
+    used: bool,
+}
+
+/// Pools or stages under one name.
+struct Family {
+    name: String,
+    base: usize,
+    count: usize,
+    span: Span,
+    /// For stages.
+    step: bool,
+}
+
+impl Family {
+    fn is_array(&self) -> bool {
+        self.count > 1
+    }
+}
+
+#[derive(Default)]
+struct Families {
+    list: Vec<Family>,
+    members: usize,
+}
+
+impl Families {
+    fn get(&self, name: &str) -> Option<&Family> {
+        self.list.iter().find(|f| f.name == name)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|f| f.name.as_str())
+    }
+}
+
+struct Linker<'a> {
+    diags: &'a mut Diagnostics,
+    consts: BTreeMap<String, Const>,
+    pools: Families,
+    stages: Families,
+    names: names::Names,
+    /// The bindings of the header being linked.
+    binds: Option<names::Binds<'a>>,
+    program: ir::Program,
+    /// In the shape of the program's blocks.
+    infos: Vec<Vec<Info>>,
+    server: Option<&'a ast::Block>,
+    nodes: usize,
+    statements: usize,
+}
+
+impl<'a> Linker<'a> {
+    fn report(&mut self, diagnostic: Diagnostic) {
+        self.diags.push(diagnostic);
+    }
+
+    fn sections(&mut self, tree: &'a ast::Program) {
+        if let Some(workload) = &tree.workload {
+            if let Some(init) = &workload.init {
+                self.block_into(&init.body, 0);
+            }
+            if let Some(turn) = &workload.turn {
+                self.block_into(&turn.body, 1);
+            }
+        }
+        let client = tree.workload.as_ref().and_then(|w| w.session.as_ref());
+        if let Some(session) = client.or(tree.session.as_ref()) {
+            self.block_into(&session.body, 2);
+        }
+    }
+
+    /// The last checks, over the whole program.
+    fn finish(mut self, tree: &ast::Program, sources: &Sources) -> Option<ir::Program> {
+        if self.diags.has_errors() {
+            return None;
+        }
+        for (name, constant) in self.consts.iter().filter(|(_, c)| !c.used) {
+            let message = format!("`{name}` is never used");
+            self.diags.push(Diagnostic::new(Code::W0702, constant.span, message));
+        }
+        self.program.spans = Some(self.spans(tree, sources));
+        if let Err(errors) = ir::validate(&self.program) {
+            for error in errors {
+                let d = self.checked(&error, tree);
+                self.report(d);
+            }
+            return None;
+        }
+        lint::lint(&self.program, &self.infos, self.diags, tree);
+        (!self.diags.has_errors()).then_some(self.program)
+    }
+
+    fn spans(&self, tree: &ast::Program, sources: &Sources) -> ir::Spans {
+        let position = |span: Span| {
+            let at = sources.start(span);
+            ir::Span(span.source, at.line, at.column)
+        };
+        let members = |families: &Families| {
+            families
+                .list
+                .iter()
+                .flat_map(|f| std::iter::repeat_n(position(f.span), f.count))
+                .collect()
+        };
+        let workload = tree.workload.as_ref();
+        ir::Spans {
+            files: sources.iter().map(|s| s.name().to_owned()).collect(),
+            blocks: self
+                .infos
+                .iter()
+                .map(|block| block.iter().map(|info| position(info.span)).collect())
+                .collect(),
+            pools: members(&self.pools),
+            stages: members(&self.stages),
+            arrival: workload.and_then(|w| w.arrive.as_ref()).map(|a| position(a.span)),
+            run: tree.run.as_ref().map(|r| position(r.span)),
+            hidden: workload
+                .map(|w| w.hidden.iter().map(|n| position(n.span)).collect())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Adds a statement to a block.
+    fn push(&mut self, block: usize, stmt: CStmt, span: Span, head: Span) {
+        self.program.blocks[block].push(stmt);
+        self.infos[block].push(Info { span, head });
+    }
+
+    /// A new, empty block.
+    fn new_block(&mut self) -> usize {
+        self.program.blocks.push(Vec::new());
+        self.infos.push(Vec::new());
+        self.program.blocks.len() - 1
+    }
+
+    fn slot(&self, name: &str) -> Option<Slot> {
+        self.names.slot(name)
+    }
+}
+
+/// How a reference is shown.
+fn show_ref(r: &CRef, families: &Families) -> String {
+    let family = families.list.iter().find(|f| f.base <= r.base && r.base < f.base + f.count);
+    match family {
+        Some(f) if !f.is_array() => f.name.clone(),
+        Some(f) if r.index.is_none() => format!("{}[{}]", f.name, r.base - f.base),
+        Some(f) => format!("{}[...]", f.name),
+        None => "?".to_owned(),
+    }
+}

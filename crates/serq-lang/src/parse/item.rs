@@ -1,0 +1,320 @@
+//! Declarations: `let`, `pool`, `stage`, `run` and the sections.
+
+use super::{Parse, Parser, Side};
+use crate::ast::{
+    Expr, Let, Name, Pool, Program, Run, Section, Serve, Spill, Stage, StageKind, Step,
+};
+use crate::diag::{Code, Diagnostic};
+use crate::lex::Tok;
+use crate::source::Span;
+
+const ITEMS: [&str; 7] = ["let", "pool", "stage", "workload", "session", "server", "run"];
+const POOL_OPTIONS: [&str; 7] = ["cap", "block", "evict", "preempt", "queue", "admit", "spill"];
+const KINDS: [&str; 4] = ["fifo", "ps", "delay", "step"];
+const STEP_OPTIONS: [&str; 5] = ["budget", "cost", "chunk", "memory", "serve"];
+const RUN_OPTIONS: [&str; 3] = ["horizon", "warmup", "seed"];
+
+impl Parser<'_> {
+    /// The whole text.
+    pub(super) fn program(&mut self) -> Program {
+        let mut program = Program::default();
+        while self.token().tok != Tok::End {
+            let from = self.at;
+            if self.item(&mut program).is_err() {
+                if self.at == from {
+                    self.bump();
+                }
+                self.skip_to_item();
+            }
+        }
+        // Up to the last token: what is missing is missing there.
+        program.span = Span { start: 0, ..self.before() };
+        self.check_structure(&program);
+        program
+    }
+
+    /// Skips to the next word that begins a declaration, outside all braces opened on the way.
+    fn skip_to_item(&mut self) {
+        let mut depth = 0usize;
+        while self.token().tok != Tok::End {
+            if self.at_sign("{") {
+                depth += 1;
+            } else if self.at_sign("}") {
+                depth = depth.saturating_sub(1);
+            } else if depth == 0 && self.starts_line() && ITEMS.contains(&self.word()) {
+                return;
+            }
+            self.bump();
+        }
+    }
+
+    /// Whether the current token is the first of its line.
+    fn starts_line(&self) -> bool {
+        let (from, to) = (self.before().end as usize, self.token().span.start as usize);
+        self.at == 0 || self.text.get(from..to).unwrap_or("").contains('\n')
+    }
+
+    fn item(&mut self, program: &mut Program) -> Parse<()> {
+        let word = self.token().span;
+        match self.word() {
+            "let" => {
+                self.bump();
+                let (name, value) = self.assignment("a name")?;
+                self.semicolon()?;
+                program.lets.push(Let { name, value });
+            }
+            "pool" => {
+                self.bump();
+                let pool = self.pool()?;
+                program.pools.push(pool);
+            }
+            "stage" => {
+                self.bump();
+                let stage = self.stage()?;
+                program.stages.push(stage);
+            }
+            "workload" => {
+                self.bump();
+                let workload = self.workload(word)?;
+                self.section_once(program.workload.is_some(), word, "the workload");
+                program.workload.get_or_insert(workload);
+            }
+            "session" => {
+                let section = self.section(Side::Kernel)?;
+                self.section_once(program.session.is_some(), word, "the session");
+                program.session.get_or_insert(section);
+            }
+            "server" => {
+                let section = self.section(Side::Server)?;
+                self.section_once(program.server.is_some(), word, "the server");
+                program.server.get_or_insert(section);
+            }
+            "run" => {
+                self.bump();
+                let run = self.run_options(word)?;
+                self.section_once(program.run.is_some(), word, "the run");
+                program.run.get_or_insert(run);
+            }
+            _ if self.at_sign("}") => {
+                let d = Diagnostic::new(Code::E0105, word, "this `}` closes nothing");
+                return Err(self.report(d));
+            }
+            _ => return Err(self.unknown_word(Code::E0106, "a declaration", &ITEMS)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn section_once(&mut self, known: bool, word: Span, what: &str) {
+        if known {
+            let d = Diagnostic::new(Code::E0212, word, format!("{what} is described twice"))
+                .help("put both parts into one block");
+            self.report(d);
+        }
+    }
+
+    /// `word { statements }`
+    pub(super) fn section(&mut self, side: Side) -> Parse<Section> {
+        let word = self.bump().span;
+        let outer = std::mem::replace(&mut self.side, side);
+        let body = self.block();
+        self.side = outer;
+        Ok(Section { word, body: body? })
+    }
+
+    fn family(&mut self) -> Parse<Option<Expr>> {
+        if !self.eat("[") {
+            return Ok(None);
+        }
+        let count = self.expr()?;
+        self.expect("]")?;
+        Ok(Some(count))
+    }
+
+    fn pool(&mut self) -> Parse<Pool> {
+        let name = self.name("the pool's name")?;
+        let count = self.family()?;
+        let mut pool = Pool {
+            span: name.span,
+            name,
+            count,
+            cap: None,
+            block: None,
+            evict: None,
+            lifo: false,
+            queue: None,
+            admit_via: None,
+            spill: None,
+        };
+        let mut seen: Vec<&'static str> = Vec::new();
+        self.braces(|p| {
+            let Some(&word) = POOL_OPTIONS.iter().find(|&&w| p.at_word(w)) else {
+                return Err(p.unknown_word(Code::E0108, "a pool option", &POOL_OPTIONS));
+            };
+            let at = p.bump().span;
+            if seen.contains(&word) {
+                p.twice(at, &format!("`{word}`"));
+            }
+            seen.push(word);
+            p.pool_option(word, &mut pool)?;
+            p.semicolon()
+        })?;
+        Ok(pool)
+    }
+
+    fn pool_option(&mut self, word: &str, pool: &mut Pool) -> Parse<()> {
+        match word {
+            "cap" => pool.cap = Some(self.expr()?),
+            "block" => pool.block = Some(self.expr()?),
+            "evict" => match self.one_of("an eviction order", &["lru", "by"])? {
+                "by" => pool.evict = Some(self.parens_list()?),
+                _ => pool.evict = None,
+            },
+            "preempt" => {
+                pool.lifo = self.one_of("a preemption policy", &["none", "lifo"])? == "lifo";
+            }
+            "queue" => match self.one_of("a queue order", &["fifo", "by"])? {
+                "by" => pool.queue = Some(self.parens()?),
+                _ => pool.queue = None,
+            },
+            "admit" => {
+                self.expect_word("via")?;
+                pool.admit_via = Some(self.name("the name of a step stage")?);
+            }
+            _ => {
+                let to = self.name("the name of the pool that receives")?;
+                self.expect_word("via")?;
+                let via = self.name("the name of the stage that moves")?;
+                let work = self.parens()?;
+                self.expect_word("when")?;
+                let when = self.parens()?;
+                pool.spill = Some(Spill { to, via, work, when });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one of a few words.
+    pub(super) fn one_of(&mut self, what: &str, words: &[&'static str]) -> Parse<&'static str> {
+        match words.iter().find(|&&w| self.at_word(w)) {
+            Some(&word) => {
+                self.bump();
+                Ok(word)
+            }
+            None => Err(self.unknown_word(Code::E0108, what, words)),
+        }
+    }
+
+    fn stage(&mut self) -> Parse<Stage> {
+        let name = self.name("the stage's name")?;
+        let count = self.family()?;
+        self.expect(":")?;
+        let word = self.token().span;
+        let kind = match self.one_of("a kind of stage", &KINDS)? {
+            "fifo" => StageKind::Fifo(if self.at_sign("(") { Some(self.parens()?) } else { None }),
+            "ps" => StageKind::Ps(self.parens()?),
+            "delay" => StageKind::Delay,
+            _ => {
+                let mut step = self.step()?;
+                step.span = word;
+                StageKind::Step(Box::new(step))
+            }
+        };
+        // Behind a block the `;` may be left out.
+        if !matches!(kind, StageKind::Step(_)) || self.at_sign(";") {
+            self.semicolon()?;
+        }
+        Ok(Stage { span: name.span, name, count, kind })
+    }
+
+    fn step(&mut self) -> Parse<Step> {
+        let mut step = Step::default();
+        self.braces(|p| {
+            let at = p.token().span;
+            match p.word() {
+                "budget" => {
+                    p.bump();
+                    p.once(&step.budget, at, "`budget`");
+                    step.budget = Some(p.expr()?);
+                }
+                "cost" => {
+                    p.bump();
+                    p.once(&step.cost, at, "`cost`");
+                    step.cost = Some(p.expr()?);
+                }
+                "chunk" => {
+                    p.bump();
+                    p.once(&step.chunk, at, "`chunk`");
+                    step.chunk = Some(p.expr()?);
+                }
+                "memory" => {
+                    p.bump();
+                    p.once(&step.memory, at, "`memory`");
+                    step.memory = Some(p.name("the name of a pool")?);
+                }
+                "serve" => {
+                    p.bump();
+                    p.once(&step.serve, at, "`serve`");
+                    step.serve = Some(p.serve()?);
+                }
+                "decode" | "exclusive" => return Err(p.old_serve()),
+                _ => return Err(p.unknown_word(Code::E0108, "a step option", &STEP_OPTIONS)),
+            }
+            p.semicolon()
+        })?;
+        Ok(step)
+    }
+
+    fn serve(&mut self) -> Parse<Serve> {
+        Ok(match self.one_of("a serving order", &["admission", "by", "decode", "exclusive"])? {
+            "admission" => Serve::Admission,
+            "by" => Serve::By(self.parens_list()?),
+            "decode" => {
+                self.expect_word("first")?;
+                Serve::DecodeFirst
+            }
+            _ => {
+                self.expect_word("prefill")?;
+                Serve::ExclusivePrefill
+            }
+        })
+    }
+
+    /// `decode first;` and `exclusive prefill;` without `serve`, as it once was.
+    fn old_serve(&mut self) -> super::Stop {
+        let first = self.bump();
+        let second = self.bump();
+        let span = first.span.to(second.span);
+        let now = format!("serve {} {}", self.spelling(first), self.spelling(second));
+        let d = Diagnostic::new(Code::E0111, span, "this serving order is an old spelling")
+            .did_you_mean(Some(&now));
+        self.report(d)
+    }
+
+    fn run_options(&mut self, word: Span) -> Parse<Run> {
+        let mut run = Run { span: word, ..Run::default() };
+        self.braces(|p| {
+            let at = p.token().span;
+            let name = p.word();
+            let slot = match name {
+                "horizon" => &mut run.horizon,
+                "warmup" => &mut run.warmup,
+                "seed" => &mut run.seed,
+                _ => return Err(p.unknown_word(Code::E0108, "an option of the run", &RUN_OPTIONS)),
+            };
+            p.bump();
+            p.once(slot, at, &format!("`{name}`"));
+            *slot = Some(p.expr()?);
+            p.semicolon()
+        })?;
+        Ok(run)
+    }
+
+    /// `NAME (, NAME)*`
+    pub(super) fn names(&mut self, what: &str) -> Parse<Vec<Name>> {
+        let mut names = vec![self.name(what)?];
+        while self.eat(",") {
+            names.push(self.name(what)?);
+        }
+        Ok(names)
+    }
+}
