@@ -1,4 +1,149 @@
 //! Runs a deployment: an event loop over its intermediate representation.
+//!
+//! [`run`] takes a program, compiles it once and plays it from time 0 to its horizon. The engine
+//! is a pure state machine: no clock, no files, no threads; randomness comes from the seed, so
+//! one program and seed give one [`Report`], bit for bit, on every machine. Samples and progress
+//! go out through an [`Observer`].
+//!
+//! ```
+//! use serq_lang::ir::Program;
+//! use serq_sim::{NoObserver, Options, run};
+//!
+//! let program = Program::empty();
+//! let report = run(&program, &Options::default(), &mut NoObserver)?;
+//! assert_eq!(report.run.arrivals, 0);
+//! # Ok::<(), serq_sim::RunError>(())
+//! ```
 #![forbid(unsafe_code)]
+#![expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+#![expect(clippy::cast_sign_loss, reason = "checked to be whole and not negative before")]
 
 pub mod content;
+mod engine;
+mod error;
+mod event;
+mod expr;
+mod pool;
+mod program;
+mod report;
+mod rng;
+mod session;
+mod stage;
+mod stats;
+mod world;
+
+use std::ops::ControlFlow;
+
+use serq_lang::ir::{Program, Trace, validate};
+
+pub use error::{Fault, RunError};
+pub use report::deadlock::{Deadlock, Held, Waiter};
+pub use report::{
+    Note, ObserveReport, PoolReport, Quantile, REPORT_VERSION, Report, RunReport, Split,
+    StageReport,
+};
+
+/// What a caller may override, and wants to know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options {
+    pub seed: Option<u64>,
+    /// Seconds.
+    pub horizon: Option<f64>,
+    /// Seconds.
+    pub warmup: Option<f64>,
+    /// Quantiles to report beside 0.5, 0.9 and 0.99, each in 0..=1.
+    pub quantiles: Vec<f64>,
+}
+
+/// Sees a run from outside. Every method has a default that ignores it.
+pub trait Observer {
+    /// A sample after the warm-up, in order of time.
+    fn sample(&mut self, sample: &Sample) {
+        let _ = sample;
+    }
+
+    /// Called now and then; `Break` stops the run.
+    fn progress(&mut self, progress: &Progress) -> ControlFlow<()> {
+        let _ = progress;
+        ControlFlow::Continue(())
+    }
+}
+
+/// Ignores everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {}
+
+/// One sample of an observe.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Index into the program's observes.
+    pub observe: usize,
+    /// Seconds.
+    pub time: f64,
+    /// Serial number of the session, from 0.
+    pub session: u64,
+    /// Turns the session has begun.
+    pub turn: u64,
+    pub value: f64,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    pub time: f64,
+    pub horizon: f64,
+    pub events: u64,
+}
+
+/// The run's numbers, overrides applied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunSettings {
+    pub(crate) seed: u64,
+    pub(crate) horizon: f64,
+    pub(crate) warmup: f64,
+}
+
+/// Runs a program to its horizon.
+///
+/// Errors: the program or the options are invalid, a statement met a value without meaning, or
+/// the observer stopped it. A deadlock is no error: it is in the report.
+pub fn run(
+    program: &Program,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Report, RunError> {
+    validate(program).map_err(RunError::Invalid)?;
+    let settings = settings(program, options)?;
+    if let Some(Trace::File(name)) = &program.trace {
+        let text = format!("the trace \"{name}\" was not read: put its sessions into the program");
+        return Err(RunError::Options(text));
+    }
+    let (compiled, plans, capacities) = program::compile(program);
+    let mut engine = engine::Engine::new(&compiled, (plans, capacities), settings, observer);
+    engine.run()?;
+    Ok(report::make(&mut engine, &options.quantiles))
+}
+
+fn settings(program: &Program, options: &Options) -> Result<RunSettings, RunError> {
+    let settings = RunSettings {
+        seed: options.seed.unwrap_or(program.seed),
+        horizon: options.horizon.unwrap_or(program.horizon),
+        warmup: options.warmup.unwrap_or(program.warmup),
+    };
+    let refuse = |text: String| Err(RunError::Options(text));
+    if !(settings.horizon.is_finite() && settings.horizon > 0.0) {
+        return refuse(format!("the horizon is {}: give a positive number", settings.horizon));
+    }
+    if !(settings.warmup >= 0.0 && settings.warmup < settings.horizon) {
+        return refuse(format!(
+            "the warm-up is {}: give 0 or more, less than the horizon {}",
+            settings.warmup, settings.horizon
+        ));
+    }
+    if let Some(q) = options.quantiles.iter().find(|q| !(0.0..=1.0).contains(*q)) {
+        return refuse(format!("quantile {q} is not between 0 and 1"));
+    }
+    Ok(settings)
+}

@@ -123,6 +123,7 @@ impl Check<'_> {
         for i in 0..p.pools.len() {
             self.pool(i);
         }
+        self.spill_circles();
         for i in 0..p.stages.len() {
             self.stage(i);
         }
@@ -246,6 +247,24 @@ impl Check<'_> {
             }
             self.expr(&spill.work, Moment::Evict, true, &at);
             self.expr(&spill.when, Moment::Evict, true, &at);
+        }
+    }
+
+    /// Evicted units must come to rest: no pool may spill back to one before it.
+    fn spill_circles(&mut self) {
+        let pools = &self.program.pools;
+        let next = |i: usize| pools.get(i)?.spill.as_ref().map(|s| s.to);
+        for (i, pool) in pools.iter().enumerate() {
+            let mut at = next(i);
+            for _ in 0..pools.len() {
+                if at == Some(i) && next(i) != Some(i) {
+                    let at = At { path: format!("pools[{i}].spill"), place: self.spans(|s| s.pool(i)) };
+                    let reason = format!("what pool `{}` spills can come back to it", pool.name);
+                    self.error(&at, "spill", reason, "let the last tier drop what it evicts");
+                    break;
+                }
+                at = at.and_then(next);
+            }
         }
     }
 

@@ -1,0 +1,314 @@
+//! The engine: a state machine over time.
+//!
+//! Events come out of the heap in order of time and scheduling; after each one the instant
+//! settles ([`settle`](Engine::settle)). Everything else is in the modules of what it concerns:
+//! statements and sessions, pools, stages.
+
+pub(crate) mod invariant;
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use serq_lang::ir::{CStageKind, Program};
+
+use crate::error::{Fault, Reason, Result, RunError, Subject};
+use crate::event::{Event, Heap};
+use crate::expr::{Env, Expr};
+use crate::pool::Pool;
+use crate::program::Compiled;
+use crate::rng::{Purpose, Rng};
+use crate::stage::{Kind, Stage};
+use crate::stats::{Samples, TimeAverage};
+use crate::world::World;
+use crate::{Observer, RunSettings};
+
+/// Events between two calls of the observer's progress.
+const PROGRESS_EVERY: u64 = 1 << 16;
+/// Rounds one instant may take to settle.
+const MOST_ROUNDS: u32 = 100_000;
+
+pub(crate) struct Engine<'p> {
+    pub(crate) c: &'p Compiled<'p>,
+    pub(crate) w: World,
+    pub(crate) observer: &'p mut dyn Observer,
+    pub(crate) settings: RunSettings,
+    pub(crate) seed: u64,
+    events: Heap<Event>,
+    scheduled: u64,
+    pub(crate) handled: u64,
+    pub(crate) ready: VecDeque<u32>,
+    pub(crate) free_jobs: Vec<u32>,
+    pub(crate) free_sessions: Vec<u32>,
+    pub(crate) session_rng: Vec<Rng>,
+    pub(crate) stage_rng: Vec<Rng>,
+    pub(crate) evict_rng: Rng,
+    pub(crate) arrival_rng: Rng,
+    /// Whether the warm-up is over, and since when.
+    pub(crate) warm: bool,
+    pub(crate) warm_at: f64,
+    /// Numbers given out: admissions, releases, leases.
+    pub(crate) admissions: u64,
+    pub(crate) releases: u64,
+    pub(crate) leases: u64,
+    pub(crate) preemptions: u64,
+    /// Sessions that joined the queue of a pool no stage serves.
+    pub(crate) plain_news: u64,
+    pub(crate) arrived: u64,
+    pub(crate) ended: u64,
+    pub(crate) ended_in_all: u64,
+    pub(crate) turns_done: u64,
+    pub(crate) live: u64,
+    pub(crate) live_average: TimeAverage,
+    pub(crate) samples: Vec<Samples>,
+    pub(crate) stillborn: u64,
+    pub(crate) stillborn_at: f64,
+    /// Buffer: jobs an iteration finished.
+    pub(crate) done: Vec<u32>,
+    /// Stages that need a look when an instant settles.
+    active_stages: Vec<u32>,
+}
+
+impl<'p> Engine<'p> {
+    pub(crate) fn new(
+        c: &'p Compiled<'p>,
+        plans: (Vec<Option<crate::program::StepPlan>>, Vec<Option<Expr>>),
+        settings: RunSettings,
+        observer: &'p mut dyn Observer,
+    ) -> Self {
+        let ir: &Program = c.ir;
+        let seed = settings.seed;
+        let world = World {
+            pools: ir.pools.iter().zip(&c.pools).map(|(p, plan)| Pool::new(p, plan.lru)).collect(),
+            stages: ir.stages.iter().zip(plans.1).map(|(s, e)| Stage::new(s, e)).collect(),
+            width: ir.attrs.len(),
+            plans: plans.0,
+            ..World::default()
+        };
+        let active = |k: &CStageKind| matches!(k, CStageKind::Ps(_) | CStageKind::Step(_));
+        Self {
+            c,
+            w: world,
+            observer,
+            settings,
+            seed,
+            events: Heap::new(),
+            scheduled: 0,
+            handled: 0,
+            ready: VecDeque::new(),
+            free_jobs: Vec::new(),
+            free_sessions: Vec::new(),
+            session_rng: Vec::new(),
+            stage_rng: (0..ir.stages.len())
+                .map(|i| Rng::stream(seed, Purpose::Stage, i as u64, 0))
+                .collect(),
+            evict_rng: Rng::stream(seed, Purpose::Evict, 0, 0),
+            arrival_rng: Rng::stream(seed, Purpose::Arrivals, 0, 0),
+            warm: settings.warmup <= 0.0,
+            warm_at: 0.0,
+            admissions: 0,
+            releases: 0,
+            leases: 0,
+            preemptions: 0,
+            plain_news: 0,
+            arrived: 0,
+            ended: 0,
+            ended_in_all: 0,
+            turns_done: 0,
+            live: 0,
+            live_average: TimeAverage::default(),
+            samples: ir.observes.iter().map(|_| Samples::default()).collect(),
+            stillborn: 0,
+            stillborn_at: -1.0,
+            done: Vec::new(),
+            active_stages: (0..ir.stages.len() as u32)
+                .filter(|i| active(&ir.stages[*i as usize].kind))
+                .collect(),
+        }
+    }
+
+    /// Runs to the horizon, or until nothing can happen any more.
+    pub(crate) fn run(&mut self) -> std::result::Result<(), RunError> {
+        self.start().map_err(|r| self.fault(*r))?;
+        while let Some(at) = self.events.next() {
+            if at > self.settings.horizon {
+                break;
+            }
+            self.next_event().map_err(|r| self.fault(*r))?;
+            if self.handled.is_multiple_of(PROGRESS_EVERY) {
+                let progress = crate::Progress {
+                    time: self.w.now,
+                    horizon: self.settings.horizon,
+                    events: self.handled,
+                };
+                if let ControlFlow::Break(()) = self.observer.progress(&progress) {
+                    return Err(RunError::Stopped(self.w.now));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<()> {
+        if !self.warm {
+            self.schedule(self.settings.warmup, Event::EndWarmup);
+        }
+        self.start_arrivals()?;
+        self.settle()
+    }
+
+    /// Handles one event and lets its instant settle.
+    fn next_event(&mut self) -> Result<()> {
+        let Some((at, event)) = self.events.pop() else { return Ok(()) };
+        self.w.now = at;
+        self.handled += 1;
+        match event {
+            Event::Arrive => self.arrive()?,
+            Event::Finish { job, epoch } => self.finish(job, epoch)?,
+            Event::Shared { stage, epoch } => self.finish_shared(stage, epoch)?,
+            Event::IterEnd { stage } => self.end_iteration(stage)?,
+            Event::LeaseEnd { session, lease } => self.expire(session, lease)?,
+            Event::EndWarmup => self.end_warmup(),
+        }
+        self.settle()?;
+        #[cfg(debug_assertions)]
+        self.check_invariants();
+        Ok(())
+    }
+
+    pub(crate) fn schedule(&mut self, at: f64, event: Event) {
+        self.scheduled += 1;
+        // An infinite time never comes.
+        if at < f64::INFINITY {
+            self.events.push(at, self.scheduled, event);
+        }
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// An expression of a stage, drawing from the stage's stream.
+    pub(crate) fn stage_value(&mut self, stage: u32, e: Expr, env: &Env<'_>) -> Result<f64> {
+        let rng = &mut self.stage_rng[stage as usize];
+        self.c.code.eval(e, &self.w, env, rng).map_err(|r| r.about(Subject::Stage(stage)))
+    }
+
+    /// Lets everything that can happen at this instant happen.
+    ///
+    /// First, until no session is ready: the ready sessions run, then every pool in order retries
+    /// its growths and, unless a stage serves its queue, admits. Then the stages in order: an idle
+    /// step stage with something to do starts an iteration, unless another event is due at this
+    /// instant (a scheduler sees everything that arrived by then); a ps stage whose population
+    /// changed gets its new rate. Room that an iteration's preemptions freed is offered at the
+    /// next event. Only if an iteration's admissions gave work to what was passed already, in the
+    /// order of stages or because its queue is served by nobody, does the instant go round again:
+    /// that work would wait for an event that may never come.
+    fn settle(&mut self) -> Result<()> {
+        for _ in 0..MOST_ROUNDS {
+            self.settle_sessions()?;
+            let plain = self.plain_news;
+            let now = self.w.now;
+            let pending = self.events.next().is_some_and(|t| t <= now);
+            let stages = std::mem::take(&mut self.active_stages);
+            let mut seen = Vec::new();
+            for &stage in &stages {
+                if !pending && self.can_iterate(stage) {
+                    self.iterate(stage)?;
+                    seen.push((stage, self.news(stage)));
+                } else if self.is_dirty(stage) {
+                    self.reschedule(stage)?;
+                }
+            }
+            let mut again = self.plain_news > plain;
+            for &stage in &stages {
+                if self.is_dirty(stage) {
+                    self.reschedule(stage)?;
+                }
+                let tried = seen.iter().any(|(s, news)| *s == stage && *news == self.news(stage));
+                again |= !pending && !tried && self.can_iterate(stage);
+            }
+            self.active_stages = stages;
+            if !again {
+                return Ok(());
+            }
+        }
+        Err(Reason::new(
+            "instant-loop",
+            "the instant does not settle: sessions and stages keep each other busy".into(),
+            "look for work of size 0 in a loop",
+        ))
+    }
+
+    fn settle_sessions(&mut self) -> Result<()> {
+        loop {
+            self.run_ready()?;
+            for p in 0..self.w.pools.len() as u32 {
+                let pool = &self.w.pools[p as usize];
+                if !pool.growers.is_empty() {
+                    self.retry_growers(p)?;
+                }
+                if self.w.pools[p as usize].queue.len() > 0
+                    && self.c.pools[p as usize].admit_via.is_none()
+                {
+                    self.admit_all(p)?;
+                }
+            }
+            if self.ready.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn news(&self, stage: u32) -> u64 {
+        match &self.w.stages[stage as usize].kind {
+            Kind::Step(step) => step.news,
+            _ => 0,
+        }
+    }
+
+    fn is_dirty(&self, stage: u32) -> bool {
+        matches!(&self.w.stages[stage as usize].kind, Kind::Ps(ps) if ps.dirty)
+    }
+
+    fn end_warmup(&mut self) {
+        let now = self.w.now;
+        self.warm = true;
+        self.warm_at = now;
+        self.live_average.reset(now);
+        for pool in &mut self.w.pools {
+            pool.reset_averages(now);
+        }
+        for stage in &mut self.w.stages {
+            stage.stats.present.reset(now);
+            stage.stats.busy.reset(now);
+        }
+    }
+
+    /// Gives a mistake its place, session and time.
+    fn fault(&self, r: Reason) -> RunError {
+        let spans = self.c.ir.spans.as_ref();
+        let (path, place) = match r.subject {
+            Some(Subject::Op(pc)) => {
+                let (block, at) = self.c.origin[pc as usize];
+                let place = spans.and_then(|s| s.statement(block as usize, at as usize));
+                (format!("blocks[{block}][{at}]"), place)
+            }
+            Some(Subject::Pool(p)) => {
+                (format!("pools[{p}]"), spans.and_then(|s| s.pool(p as usize)))
+            }
+            Some(Subject::Stage(i)) => {
+                (format!("stages[{i}]"), spans.and_then(|s| s.stage(i as usize)))
+            }
+            None => ("program".into(), None),
+        };
+        RunError::Fault(Box::new(Fault {
+            code: r.code,
+            place,
+            path,
+            session: r.session.map(|s| self.w.sessions[s as usize].serial),
+            time: self.w.now,
+            reason: r.text,
+            help: r.help.to_owned(),
+        }))
+    }
+}

@@ -1,0 +1,274 @@
+//! Who may come in.
+//!
+//! A session waits in the queue of its hold's first pool. An attempt evaluates the head's units
+//! and reserves at that moment; it fits if every pool can allocate, all of its cache evicted if
+//! need be. The first head that does not fit blocks its queue.
+
+use crate::engine::Engine;
+use crate::error::{Reason, Result, Subject, amount};
+use crate::expr::Env;
+use crate::pool::cache::Entry;
+use crate::session::{Claim, Hold, Pending, Status};
+use crate::stage::Kind;
+
+/// What came of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// Nobody waits.
+    Empty,
+    /// The head does not fit.
+    Blocked,
+    Admitted,
+    /// The head can never fit: its session ended.
+    Rejected,
+}
+
+impl Engine<'_> {
+    /// A session reaches a hold: it is rejected if that can never fit, else it waits.
+    pub(crate) fn reach_hold(&mut self, s: u32, plan: u32) -> Result<()> {
+        self.name_pools(s, plan)?;
+        if let Some(pool) = self.measure(s, plan)? {
+            return self.reject(s, pool);
+        }
+        self.enqueue(s, false)
+    }
+
+    /// Evaluates which pools a hold is on, into the session's pending claims.
+    pub(crate) fn name_pools(&mut self, s: u32, plan: u32) -> Result<()> {
+        let Engine { w, c, session_rng, .. } = self;
+        let mut pending = std::mem::take(&mut w.sessions[s as usize].pending);
+        pending.clear();
+        for claim in &c.holds[plan as usize].claims {
+            let rng = &mut session_rng[s as usize];
+            let pool = c.code.resolve(claim.pool, w, &Env::session(w, s), rng)?;
+            if pending.iter().any(|p: &Pending| p.pool == pool) {
+                let name = c.pool_name(pool as usize);
+                return Err(Reason::new(
+                    "hold-twice",
+                    format!("a hold names pool `{name}` twice"),
+                    "claim the sum of the units once",
+                ));
+            }
+            pending.push(Pending { pool, units: 0.0, need: 0.0 });
+        }
+        w.sessions[s as usize].pending = pending;
+        Ok(())
+    }
+
+    /// Evaluates units and needs, in whole blocks, into the pending claims. Returns a pool whose
+    /// cap they exceed.
+    fn measure(&mut self, s: u32, plan: u32) -> Result<Option<u32>> {
+        let Engine { w, c, session_rng, .. } = self;
+        let rng = &mut session_rng[s as usize];
+        let mut over = None;
+        for (i, claim) in c.holds[plan as usize].claims.iter().enumerate() {
+            let env = Env::session(w, s);
+            let units = amount(c.code.eval(claim.units, w, &env, rng)?, "a hold's units")?;
+            let reserve = match claim.reserve {
+                Some(e) => amount(c.code.eval(e, w, &env, rng)?, "a hold's reserve")?,
+                None => 0.0,
+            };
+            let at = w.sessions[s as usize].pending[i].pool;
+            let pool = &w.pools[at as usize];
+            let (units, need) = (pool.round_up(units), pool.round_up(units.max(reserve)));
+            if need > pool.cap {
+                over.get_or_insert(at);
+            }
+            let pending = &mut w.sessions[s as usize].pending[i];
+            pending.units = units;
+            pending.need = need;
+        }
+        Ok(over)
+    }
+
+    pub(crate) fn reject(&mut self, s: u32, pool: u32) -> Result<()> {
+        self.w.pools[pool as usize].stats.rejected += 1;
+        self.end_session(s)
+    }
+
+    /// Joins the queue of the first pending pool; at its front after a preemption.
+    pub(crate) fn enqueue(&mut self, s: u32, front: bool) -> Result<()> {
+        let now = self.w.now;
+        let Some(first) = self.w.sessions[s as usize].pending.first() else { return Ok(()) };
+        let p = first.pool;
+        let key = match self.c.pools[p as usize].queue {
+            Some(e) if !front => {
+                let key = self.value(s, e).map_err(|r| r.about(Subject::Pool(p)))?;
+                if key.is_nan() {
+                    return Err(Reason::new(
+                        "key",
+                        "a queue key is not a number".into(),
+                        "check the expression for a division by zero",
+                    )
+                    .about(Subject::Pool(p)));
+                }
+                Some(key)
+            }
+            _ => None,
+        };
+        let session = &mut self.w.sessions[s as usize];
+        session.status = Status::Queued { pool: p };
+        session.queued_at = now;
+        let pool = &mut self.w.pools[p as usize];
+        match (front, key) {
+            (true, _) => pool.queue.rejoin(s),
+            (false, Some(key)) => pool.queue.join_by(s, key),
+            (false, None) => pool.queue.join(s),
+        }
+        pool.note_queue(now);
+        if !front {
+            self.note_news(p);
+        }
+        Ok(())
+    }
+
+    /// Somebody new waits: whoever admits from this queue has a reason to try.
+    fn note_news(&mut self, p: u32) {
+        match self.c.pools[p as usize].admit_via {
+            None => self.plain_news += 1,
+            Some(stage) => {
+                if let Kind::Step(step) = &mut self.w.stages[stage as usize].kind {
+                    step.news += 1;
+                }
+            }
+        }
+    }
+
+    /// Admits from a pool's queue until its head does not fit.
+    pub(crate) fn admit_all(&mut self, p: u32) -> Result<()> {
+        loop {
+            match self.admit_head(p, None)? {
+                Attempt::Empty | Attempt::Blocked => return Ok(()),
+                Attempt::Admitted | Attempt::Rejected => {}
+            }
+        }
+    }
+
+    /// One admission from the queues a step stage serves: the first that is not empty decides.
+    pub(crate) fn admit_for(&mut self, stage: u32) -> Result<Attempt> {
+        let queues = self.w.plans[stage as usize].as_ref().map_or(0, |p| p.queues.len());
+        for k in 0..queues {
+            let Some(p) = self.w.plans[stage as usize].as_ref().map(|plan| plan.queues[k]) else {
+                break;
+            };
+            match self.admit_head(p, Some(stage))? {
+                Attempt::Empty => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Attempt::Empty)
+    }
+
+    /// Tries the head of a queue, for the scheduler of a stage if one serves it.
+    fn admit_head(&mut self, p: u32, stage: Option<u32>) -> Result<Attempt> {
+        let Some(s) = self.w.pools[p as usize].queue.head() else { return Ok(Attempt::Empty) };
+        let pc = self.w.sessions[s as usize].pc;
+        self.w.attempt = stage.map(|stage| (stage, self.budget_of(stage)));
+        let outcome = self.attempt(p, s);
+        self.w.attempt = None;
+        outcome.map_err(|r| r.about(Subject::Op(pc)).of(s))
+    }
+
+    fn budget_of(&self, stage: u32) -> f64 {
+        match &self.w.stages[stage as usize].kind {
+            Kind::Step(step) => step.left(),
+            _ => 0.0,
+        }
+    }
+
+    fn attempt(&mut self, p: u32, s: u32) -> Result<Attempt> {
+        let plan = self.pending_plan(s);
+        let over = self.measure(s, plan)?;
+        if let Some(pool) = over {
+            self.leave_queue(p);
+            self.reject(s, pool)?;
+            return Ok(Attempt::Rejected);
+        }
+        let w = &self.w;
+        let fits = |c: &Pending| w.pools[c.pool as usize].fits(c.need);
+        if !w.sessions[s as usize].pending.iter().all(fits) {
+            return Ok(Attempt::Blocked);
+        }
+        let reuse = match self.c.holds[plan as usize].reuse {
+            Some(e) => Some(amount(self.value(s, e)?, "the prefix to reuse")?),
+            None => None,
+        };
+        self.leave_queue(p);
+        self.admit(s, plan, reuse)?;
+        Ok(Attempt::Admitted)
+    }
+
+    fn leave_queue(&mut self, p: u32) {
+        let now = self.w.now;
+        let pool = &mut self.w.pools[p as usize];
+        pool.queue.pop();
+        pool.note_queue(now);
+    }
+
+    /// The plan of the hold a queued session waits for.
+    pub(crate) fn pending_plan(&self, s: u32) -> u32 {
+        match self.c.ops[self.w.sessions[s as usize].pc as usize] {
+            crate::program::Op::Hold(plan) => plan,
+            _ => 0,
+        }
+    }
+
+    fn admit(&mut self, s: u32, plan: u32, reuse: Option<f64>) -> Result<()> {
+        let now = self.w.now;
+        self.admissions += 1;
+        let record = self.admissions;
+        let pending = std::mem::take(&mut self.w.sessions[s as usize].pending);
+        let first = self.w.sessions[s as usize].claims.len() as u32;
+        let mut cached = 0.0f64;
+        for (i, claim) in pending.iter().enumerate() {
+            let p = claim.pool;
+            let position = self.consume(s, p, reuse);
+            cached = cached.max(position);
+            self.make_room(p, claim.units)?;
+            let pool = &mut self.w.pools[p as usize];
+            pool.add_holder(now);
+            pool.allocate(now, claim.units);
+            pool.order.extend(self.c.pools[p as usize].keeps_order().then_some((record, s)));
+            pool.stats.admissions += 1;
+            let session = &mut self.w.sessions[s as usize];
+            if i == 0 && self.warm {
+                pool.stats.wait.add(now - session.queued_at);
+            }
+            session.claims.push(Claim {
+                pool: p,
+                alloc: claim.units,
+                position,
+                record,
+                since: now,
+                active: true,
+            });
+        }
+        let slot = self.c.slots.cached as u32;
+        *self.w.attr_mut(s, slot) = cached;
+        let session = &mut self.w.sessions[s as usize];
+        session.pending = pending;
+        session.holds.push(Hold { plan, pc: session.pc, first, touched: false });
+        session.admission = record;
+        session.pc += 1;
+        self.wake(s)
+    }
+
+    /// Takes the session's own prefix out of the cache; what may not be reused of it stays, dead.
+    /// Returns the units reused.
+    fn consume(&mut self, s: u32, p: u32, reuse: Option<f64>) -> f64 {
+        let now = self.w.now;
+        let Some(at) = self.w.sessions[s as usize].own_entry(p) else { return 0.0 };
+        self.w.sessions[s as usize].forget_entry(p);
+        let snapshot = self.snapshot(s);
+        let pool = &mut self.w.pools[p as usize];
+        let own = pool.cache.remove(at);
+        let taken = reuse.map_or(own.size, |r| own.size.min(pool.round_down(r)));
+        if own.size > taken {
+            let mut dead = Entry::new(own.size - taken, own.last, own.release);
+            dead.attrs = snapshot;
+            pool.cache.insert(dead);
+        }
+        pool.note_cached(now);
+        taken
+    }
+}

@@ -1,0 +1,256 @@
+//! From the IR to instructions.
+
+use serq_lang::ir::{
+    BlockId, CEvict, CExpr, CHold, CPreempt, CServe, CStageKind, CStmt, Ctx, Program, RunMode,
+};
+
+use super::{
+    ChoosePlan, ClaimPlan, Compiled, HoldPlan, Op, PoolPlan, RunPlan, SpillPlan, StepPlan,
+};
+use crate::expr::{Builder, Expr};
+use crate::stage::Mode;
+
+/// Instructions and plans of a validated program; the second part is one plan per step stage.
+pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec<Option<Expr>>) {
+    let mut c = Compiler {
+        ir,
+        b: Builder::default(),
+        ops: Vec::new(),
+        origin: Vec::new(),
+        holds: Vec::new(),
+        runs: Vec::new(),
+        chooses: Vec::new(),
+    };
+    let init = c.part(ir.init, Op::Return);
+    let turn = c.part(ir.turn, Op::Return);
+    let session = c.part(ir.session, Op::End);
+    let pools: Vec<_> = (0..ir.pools.len()).map(|i| c.pool(i)).collect();
+    let steps = (0..ir.stages.len()).map(|i| c.step(i)).collect();
+    let capacities = ir
+        .stages
+        .iter()
+        .map(|s| match &s.kind {
+            CStageKind::Ps(capacity) => Some(c.b.expr(capacity)),
+            _ => None,
+        })
+        .collect();
+    let snapshots = ir.pools.iter().any(|p| {
+        let keys: &[CExpr] = match &p.evict {
+            CEvict::By(keys) => keys,
+            CEvict::Lru => &[],
+        };
+        p.spill.is_some() || keys.iter().any(reads_attributes)
+    });
+    let compiled = Compiled {
+        ir,
+        code: c.b.code,
+        ops: c.ops,
+        origin: c.origin,
+        holds: c.holds,
+        runs: c.runs,
+        chooses: c.chooses,
+        pools,
+        init,
+        turn,
+        session,
+        slots: ir.slots,
+        snapshots,
+    };
+    (compiled, steps, capacities)
+}
+
+fn reads_attributes(e: &CExpr) -> bool {
+    let mut found = false;
+    e.walk(&mut |e| found |= matches!(e, CExpr::Attr(_)));
+    found
+}
+
+struct Compiler<'p> {
+    ir: &'p Program,
+    b: Builder,
+    ops: Vec<Op>,
+    origin: Vec<(u32, u32)>,
+    holds: Vec<HoldPlan>,
+    runs: Vec<RunPlan>,
+    chooses: Vec<ChoosePlan>,
+}
+
+impl Compiler<'_> {
+    fn here(&self) -> u32 {
+        self.ops.len() as u32
+    }
+
+    fn emit(&mut self, op: Op, at: (u32, u32)) -> usize {
+        self.ops.push(op);
+        self.origin.push(at);
+        self.ops.len() - 1
+    }
+
+    fn part(&mut self, block: BlockId, last: Op) -> u32 {
+        let start = self.here();
+        self.block(block);
+        self.emit(last, (block as u32, self.ir.blocks[block].len() as u32));
+        start
+    }
+
+    fn block(&mut self, id: BlockId) {
+        let ir = self.ir;
+        for (i, stmt) in ir.blocks[id].iter().enumerate() {
+            self.stmt(stmt, (id as u32, i as u32));
+        }
+    }
+
+    fn stmt(&mut self, stmt: &CStmt, at: (u32, u32)) {
+        let op = match stmt {
+            CStmt::Turn => Op::Turn,
+            CStmt::Set(slot, e) => Op::Set(*slot as u32, self.b.expr(e)),
+            CStmt::Observe(k, e) => Op::Observe(*k as u32, self.b.expr(e)),
+            CStmt::Grow(r, e) => Op::Grow(self.b.reference(r), self.b.expr(e)),
+            CStmt::Load(r, e) => Op::Load(self.b.reference(r), self.b.expr(e)),
+            CStmt::Drop(r) => Op::Drop(self.b.reference(r)),
+            CStmt::Release(r) => Op::Release(self.b.reference(r)),
+            CStmt::End => Op::End,
+            CStmt::Choose { var, count, key } => {
+                let plan = ChoosePlan {
+                    var: *var as u32,
+                    count: self.b.expr(count),
+                    key: self.b.expr(key),
+                };
+                self.chooses.push(plan);
+                Op::Choose(self.chooses.len() as u32 - 1)
+            }
+            CStmt::Run(run) => {
+                let plan = RunPlan {
+                    stage: self.b.reference(&run.stage),
+                    mode: match run.mode {
+                        RunMode::Plain => Mode::Plain,
+                        RunMode::Prefill => Mode::Prefill,
+                        RunMode::Decode => Mode::Decode,
+                    },
+                    work: self.b.expr(&run.work),
+                    growing: run.growing.as_ref().map(|r| self.b.reference(r)),
+                };
+                self.runs.push(plan);
+                Op::Run(self.runs.len() as u32 - 1)
+            }
+            CStmt::Hold(hold) => {
+                self.hold(hold, at);
+                return;
+            }
+            CStmt::Loop(body) => {
+                let start = self.here();
+                self.block(*body);
+                Op::Jump(start)
+            }
+            CStmt::Branch(guard, then, other) => {
+                self.branch(guard, *then, *other, at);
+                return;
+            }
+        };
+        self.emit(op, at);
+    }
+
+    fn branch(&mut self, guard: &CExpr, then: BlockId, other: BlockId, at: (u32, u32)) {
+        let guard = self.b.expr(guard);
+        let branch = self.emit(Op::Branch(guard, 0), at);
+        self.block(then);
+        if self.ir.blocks[other].is_empty() {
+            self.ops[branch] = Op::Branch(guard, self.here());
+            return;
+        }
+        let jump = self.emit(Op::Jump(0), at);
+        self.ops[branch] = Op::Branch(guard, self.here());
+        self.block(other);
+        self.ops[jump] = Op::Jump(self.here());
+    }
+
+    fn hold(&mut self, hold: &CHold, at: (u32, u32)) {
+        let claims = hold
+            .pools
+            .iter()
+            .map(|c| ClaimPlan {
+                pool: self.b.reference(&c.0),
+                units: self.b.expr(&c.1),
+                reserve: c.2.as_ref().map(|r| self.b.expr(r)),
+            })
+            .collect();
+        let plan = HoldPlan {
+            claims,
+            reuse: hold.reuse.as_ref().map(|e| self.b.expr(e)),
+            cache: hold.cache.as_ref().map(|e| self.b.expr(e)),
+            lease: hold.lease.as_ref().and_then(|(r, time)| {
+                let claim = hold.pools.iter().position(|c| c.0 == *r)?;
+                Some((claim as u32, self.b.expr(time)))
+            }),
+        };
+        self.holds.push(plan);
+        self.emit(Op::Hold(self.holds.len() as u32 - 1), at);
+        self.block(hold.body);
+        self.emit(Op::HoldEnd, at);
+    }
+
+    fn pool(&mut self, i: usize) -> PoolPlan {
+        let ir = self.ir;
+        let pool = &ir.pools[i];
+        let evict = match &pool.evict {
+            CEvict::Lru => Vec::new(),
+            CEvict::By(keys) => keys.iter().map(|k| self.b.expr(k)).collect(),
+        };
+        let memory_of = ir
+            .stages
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| matches!(&s.kind, CStageKind::Step(p) if p.memory == Some(i)))
+            .map(|(k, _)| k as u32)
+            .collect();
+        PoolPlan {
+            lru: evict.is_empty(),
+            evict,
+            lifo: pool.preempt == CPreempt::Lifo,
+            queue: pool.queue.as_ref().map(|k| self.b.expr(k)),
+            spill: pool.spill.as_ref().map(|s| SpillPlan {
+                to: s.to as u32,
+                via: s.via as u32,
+                work: self.b.expr(&s.work),
+                when: self.b.expr(&s.when),
+            }),
+            admit_via: pool.admit_via.map(|s| s as u32),
+            memory_of,
+            tier: ir.pools.iter().any(|p| p.spill.as_ref().is_some_and(|s| s.to == i)),
+        }
+    }
+
+    fn step(&mut self, i: usize) -> Option<StepPlan> {
+        let ir = self.ir;
+        let CStageKind::Step(step) = &ir.stages[i].kind else { return None };
+        let keys: &[CExpr] = match &step.serve {
+            CServe::By(keys) => keys,
+            CServe::ExclusivePrefill => &[],
+        };
+        Some(StepPlan {
+            budget: self.b.expr(&step.budget),
+            cost: self.b.expr(&step.cost),
+            chunk: self.b.expr(&step.chunk),
+            serve: keys.iter().map(|k| self.b.expr(k)).collect(),
+            steady_keys: keys.iter().all(is_steady),
+            exclusive: step.serve == CServe::ExclusivePrefill,
+            memory: step.memory.map(|p| p as u32),
+            queues: (0..ir.pools.len())
+                .filter(|&p| ir.pools[p].admit_via == Some(i))
+                .map(|p| p as u32)
+                .collect(),
+        })
+    }
+}
+
+/// Whether a serving key cannot change while one iteration is put together: it reads the
+/// resident, the snapshot taken at the start and the clock, but no pool or stage.
+fn is_steady(key: &CExpr) -> bool {
+    let mut steady = true;
+    key.walk(&mut |e| match e {
+        CExpr::Call(fun, _) => steady &= fun.is_arithmetic(),
+        CExpr::Ctx(var) => debug_assert!(!matches!(var, Ctx::Ntok | Ctx::Npre | Ctx::Attn)),
+        _ => {}
+    });
+    steady
+}

@@ -1,0 +1,174 @@
+//! The program as the engine runs it.
+//!
+//! Blocks become one list of instructions with jumps, so that a session's continuation is one
+//! number and its stack of holds; references and expressions are resolved as far as they can be.
+
+mod compile;
+
+pub(crate) use compile::compile;
+
+use serq_lang::ir::{Arrival, Program, Slots};
+
+use crate::expr::{Code, Expr, Ref};
+use crate::stage::Mode;
+
+#[derive(Debug)]
+pub(crate) struct Compiled<'p> {
+    /// For names, positions and data.
+    pub(crate) ir: &'p Program,
+    pub(crate) code: Code,
+    pub(crate) ops: Vec<Op>,
+    /// Per instruction: block and statement it came from.
+    pub(crate) origin: Vec<(u32, u32)>,
+    pub(crate) holds: Vec<HoldPlan>,
+    pub(crate) runs: Vec<RunPlan>,
+    pub(crate) chooses: Vec<ChoosePlan>,
+    pub(crate) pools: Vec<PoolPlan>,
+    /// First instruction of each part.
+    pub(crate) init: u32,
+    pub(crate) turn: u32,
+    pub(crate) session: u32,
+    pub(crate) slots: Slots,
+    /// Whether cached prefixes must remember their owner's attributes.
+    pub(crate) snapshots: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Turn,
+    Set(u32, Expr),
+    Observe(u32, Expr),
+    /// Waits for admission, then goes on with the body.
+    Hold(u32),
+    HoldEnd,
+    Grow(Ref, Expr),
+    Drop(Ref),
+    Release(Ref),
+    Load(Ref, Expr),
+    Run(u32),
+    /// Goes on if the guard is 1, jumps if it is 0.
+    Branch(Expr, u32),
+    Jump(u32),
+    Choose(u32),
+    End,
+    /// The end of `init` or `turn`.
+    Return,
+}
+
+#[derive(Debug)]
+pub(crate) struct HoldPlan {
+    pub(crate) claims: Vec<ClaimPlan>,
+    pub(crate) reuse: Option<Expr>,
+    pub(crate) cache: Option<Expr>,
+    /// Which claim, and for how long.
+    pub(crate) lease: Option<(u32, Expr)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ClaimPlan {
+    pub(crate) pool: Ref,
+    pub(crate) units: Expr,
+    pub(crate) reserve: Option<Expr>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RunPlan {
+    pub(crate) stage: Ref,
+    pub(crate) mode: Mode,
+    pub(crate) work: Expr,
+    pub(crate) growing: Option<Ref>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ChoosePlan {
+    pub(crate) var: u32,
+    pub(crate) count: Expr,
+    pub(crate) key: Expr,
+}
+
+#[derive(Debug)]
+pub(crate) struct PoolPlan {
+    /// Eviction keys; none for least recently used.
+    pub(crate) evict: Vec<Expr>,
+    pub(crate) lru: bool,
+    pub(crate) lifo: bool,
+    pub(crate) queue: Option<Expr>,
+    pub(crate) spill: Option<SpillPlan>,
+    pub(crate) admit_via: Option<u32>,
+    /// Step stages whose memory this is.
+    pub(crate) memory_of: Vec<u32>,
+    /// Whether some pool spills here.
+    pub(crate) tier: bool,
+}
+
+impl PoolPlan {
+    /// Whether the order of its holders decides who is preempted.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.lifo && self.memory_of.is_empty()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SpillPlan {
+    pub(crate) to: u32,
+    pub(crate) via: u32,
+    pub(crate) work: Expr,
+    pub(crate) when: Expr,
+}
+
+/// How a step stage iterates.
+#[derive(Debug)]
+pub(crate) struct StepPlan {
+    pub(crate) budget: Expr,
+    pub(crate) cost: Expr,
+    pub(crate) chunk: Expr,
+    /// Serving keys; empty for order of admission.
+    pub(crate) serve: Vec<Expr>,
+    /// Whether the keys read nothing that changes while an iteration is put together.
+    pub(crate) steady_keys: bool,
+    pub(crate) exclusive: bool,
+    pub(crate) memory: Option<u32>,
+    /// Pools it admits from, in order of declaration.
+    pub(crate) queues: Vec<u32>,
+}
+
+impl Compiled<'_> {
+    /// Index of a pool within its family, if it has one: neighbours of the same name.
+    pub(crate) fn pool_member(&self, i: usize) -> Option<usize> {
+        member(i, self.ir.pools.len(), |i| &self.ir.pools[i].name)
+    }
+
+    pub(crate) fn stage_member(&self, i: usize) -> Option<usize> {
+        member(i, self.ir.stages.len(), |i| &self.ir.stages[i].name)
+    }
+
+    /// `kv` or `kv[2]`.
+    pub(crate) fn pool_name(&self, i: usize) -> String {
+        label(&self.ir.pools[i].name, self.pool_member(i))
+    }
+
+    pub(crate) fn stage_name(&self, i: usize) -> String {
+        label(&self.ir.stages[i].name, self.stage_member(i))
+    }
+
+    /// Sessions a closed workload keeps, 0 for others.
+    pub(crate) fn closed(&self) -> u64 {
+        match self.ir.arrival {
+            Arrival::Closed(n) => n,
+            _ => 0,
+        }
+    }
+}
+
+fn member<'a>(i: usize, len: usize, name: impl Fn(usize) -> &'a String) -> Option<usize> {
+    let first = (0..=i).rev().take_while(|&k| name(k) == name(i)).last().unwrap_or(i);
+    let more = i + 1 < len && name(i + 1) == name(i);
+    (first < i || more).then_some(i - first)
+}
+
+pub(crate) fn label(name: &str, member: Option<usize>) -> String {
+    match member {
+        Some(k) => format!("{name}[{k}]"),
+        None => name.to_owned(),
+    }
+}

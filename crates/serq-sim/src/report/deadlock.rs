@@ -1,0 +1,172 @@
+//! Who can never move again, and why.
+//!
+//! At the end of a run some sessions wait. Whether that is load or a deadlock is decided by
+//! optimistic reduction: everybody who works at a stage is taken to finish and to give back all
+//! it has; whoever then fits at the head of a queue, or can grow, is taken to finish as well; and
+//! so on. Those who are left can not move in any continuation, whatever the others do.
+
+use serde::Serialize;
+
+use crate::engine::Engine;
+use crate::error::EPS;
+use crate::session::{Session, Status};
+
+/// Sessions listed at most.
+const MOST_LISTED: usize = 20;
+
+/// Sessions that wait for each other.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Deadlock {
+    /// When the run found it: the horizon, or when nothing was left to happen.
+    pub time: f64,
+    /// How many sessions can never move again.
+    pub sessions: usize,
+    /// The first of them, by serial number.
+    pub waiters: Vec<Waiter>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Waiter {
+    pub session: u64,
+    /// Pools it waits for.
+    pub waits_for: Vec<Held>,
+    /// `admission` to a hold, or `growth` of one.
+    pub waits_as: &'static str,
+    /// What it holds meanwhile, leases included.
+    pub holds: Vec<Held>,
+}
+
+/// Units of a pool.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Held {
+    pub pool: String,
+    pub units: f64,
+}
+
+impl Deadlock {
+    /// One line.
+    pub fn summary(&self) -> String {
+        let list = |held: &[Held]| {
+            let parts: Vec<_> = held.iter().map(|h| format!("{} of {}", h.units, h.pool)).collect();
+            if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+        };
+        let first = self.waiters.first().map_or(String::new(), |w| {
+            format!(
+                "; session {} holds {} and waits for {}",
+                w.session,
+                list(&w.holds),
+                list(&w.waits_for)
+            )
+        });
+        format!("{} session(s) can never move again{first}", self.sessions)
+    }
+}
+
+/// Finds a deadlock among the live sessions.
+pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
+    let w = &e.w;
+    let mut free: Vec<f64> = w.pools.iter().map(|p| p.cap - p.used).collect();
+    let mut moves: Vec<bool> = w
+        .sessions
+        .iter()
+        .map(|s| !matches!(s.status, Status::Queued { .. } | Status::Growing { .. }))
+        .collect();
+    let give = |s: &Session, free: &mut Vec<f64>| {
+        for (p, units) in holdings(s) {
+            free[p as usize] += units;
+        }
+    };
+    for (i, s) in w.sessions.iter().enumerate() {
+        let stalled = matches!(s.status, Status::Working { job } if w.jobs[job as usize].stalled);
+        moves[i] &= !stalled;
+        if moves[i] && s.is_alive() {
+            give(s, &mut free);
+        }
+    }
+    if moves.iter().all(|m| *m) {
+        return None;
+    }
+    loop {
+        let mut progress = false;
+        for p in &w.pools {
+            for s in p.growers.iter().copied() {
+                if moves[s as usize] {
+                    continue;
+                }
+                if !can_grow(e, s, &free) {
+                    break;
+                }
+                moves[s as usize] = true;
+                give(&w.sessions[s as usize], &mut free);
+                progress = true;
+            }
+        }
+        // Queues of one stage block each other in their order; a queue of its own blocks itself.
+        for i in 0..w.pools.len() {
+            let via = e.c.pools[i].admit_via;
+            let queues: Vec<usize> = match via {
+                None => vec![i],
+                Some(_) => (0..w.pools.len()).filter(|k| e.c.pools[*k].admit_via == via).collect(),
+            };
+            if queues[0] != i {
+                continue;
+            }
+            let heads = queues.iter().flat_map(|k| w.pools[*k].queue.iter());
+            for s in heads {
+                if moves[s as usize] {
+                    continue;
+                }
+                let pending = &w.sessions[s as usize].pending;
+                if pending.iter().any(|c| c.need > free[c.pool as usize] + EPS) {
+                    break;
+                }
+                moves[s as usize] = true;
+                give(&w.sessions[s as usize], &mut free);
+                progress = true;
+            }
+        }
+        if !progress {
+            break;
+        }
+    }
+    let mut stuck: Vec<u32> = (0..w.sessions.len() as u32).filter(|s| !moves[*s as usize]).collect();
+    stuck.sort_by_key(|s| w.sessions[*s as usize].serial);
+    if stuck.is_empty() {
+        return None;
+    }
+    let time = if e.has_events() { e.settings.horizon } else { w.now };
+    let waiters = stuck.iter().take(MOST_LISTED).map(|s| waiter(e, *s)).collect();
+    Some(Deadlock { time, sessions: stuck.len(), waiters })
+}
+
+fn holdings(s: &Session) -> impl Iterator<Item = (u32, f64)> + '_ {
+    let claims = s.claims.iter().filter(|c| c.active).map(|c| (c.pool, c.alloc));
+    claims.chain(s.leases.iter().map(|l| (l.pool, l.alloc)))
+}
+
+fn can_grow(e: &Engine<'_>, s: u32, free: &[f64]) -> bool {
+    let (pool, units) = growth(e, s);
+    units <= free[pool as usize] + EPS
+}
+
+/// Pool and whole-block units a stalled session wants more.
+fn growth(e: &Engine<'_>, s: u32) -> (u32, f64) {
+    let session = &e.w.sessions[s as usize];
+    let (claim, units) = session.growth;
+    let c = session.claims[claim as usize];
+    (c.pool, e.w.pools[c.pool as usize].round_up(c.alloc + units) - c.alloc)
+}
+
+fn waiter(e: &Engine<'_>, s: u32) -> Waiter {
+    let session = &e.w.sessions[s as usize];
+    let held = |(p, units): (u32, f64)| Held { pool: e.c.pool_name(p as usize), units };
+    let (waits_for, waits_as) = match session.status {
+        Status::Queued { .. } => {
+            (session.pending.iter().map(|p| held((p.pool, p.need))).collect(), "admission")
+        }
+        _ => (vec![held(growth(e, s))], "growth"),
+    };
+    let holds = holdings(session).map(held).collect();
+    Waiter { session: session.serial, waits_for, waits_as, holds }
+}

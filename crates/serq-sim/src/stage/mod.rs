@@ -1,0 +1,247 @@
+//! Where time passes.
+//!
+//! A job is work at a stage, a session's or (moving spilled units) nobody's. Jobs live in one
+//! arena with an epoch per number, so that an event for a job that left is recognised. How a kind
+//! of stage serves is in its own file: [`queueing`] (fifo and delay), [`ps`], [`step`].
+
+pub(crate) mod estimate;
+pub(crate) mod ps;
+pub(crate) mod queueing;
+pub(crate) mod serving;
+pub(crate) mod step;
+
+use std::collections::VecDeque;
+
+use estimate::Estimate;
+use ps::Ps;
+use serq_lang::ir::{CStage, CStageKind};
+use step::Step;
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::expr::Expr;
+use crate::session::Status;
+use crate::stats::{Mean, TimeAverage};
+
+/// What a run asks of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Plain,
+    Prefill,
+    Decode,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) alive: bool,
+    /// Counts the jobs that had this number.
+    pub(crate) epoch: u32,
+    pub(crate) stage: u32,
+    pub(crate) session: Option<u32>,
+    pub(crate) mode: Mode,
+    /// Unfinished work: all of it until a fifo or delay stage ends it, tokens left at a step stage.
+    pub(crate) work: f64,
+    /// Fifo and delay: when it ends. Ps: the virtual time at which it does.
+    pub(crate) finish: f64,
+    pub(crate) joined: f64,
+    /// When service began; `None` while it waits.
+    pub(crate) started: Option<f64>,
+    /// Seconds since the stage's previous start of service.
+    pub(crate) gap: Option<f64>,
+    /// Step: claim of the session that grows with it.
+    pub(crate) growing: Option<u32>,
+    /// Step: admission number of its session, the order among residents.
+    pub(crate) admission: u64,
+    /// Step: last iteration that considered it.
+    pub(crate) served: u64,
+    /// Step: its growth waits in a growers list.
+    pub(crate) stalled: bool,
+}
+
+impl Job {
+    /// Tokens it would take from an unlimited budget; `chunk` 0 is no cap.
+    pub(crate) fn wants(&self, chunk: f64) -> f64 {
+        if self.mode == Mode::Decode {
+            self.work.min(1.0)
+        } else if chunk > 0.0 {
+            self.work.min(chunk)
+        } else {
+            self.work
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) kind: Kind,
+    /// Jobs waiting and in service.
+    pub(crate) present: u32,
+    pub(crate) estimate: Estimate,
+    pub(crate) stats: StageStats,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Fifo(Fifo),
+    Ps(Ps),
+    Delay,
+    Step(Step),
+}
+
+#[derive(Debug)]
+pub(crate) struct Fifo {
+    pub(crate) servers: usize,
+    pub(crate) queue: VecDeque<u32>,
+    /// In order of start.
+    pub(crate) serving: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct StageStats {
+    pub(crate) present: TimeAverage,
+    pub(crate) busy: TimeAverage,
+    pub(crate) completed: u64,
+    pub(crate) wait: Mean,
+    pub(crate) service: Mean,
+    pub(crate) iterations: u64,
+    /// Seconds of iterations after the warm-up: prefill only, decode only, mixed, empty.
+    pub(crate) split: [f64; 4],
+    /// Tokens after the warm-up: prefill, decode.
+    pub(crate) tokens: [f64; 2],
+}
+
+impl Stage {
+    pub(crate) fn new(ir: &CStage, capacity: Option<Expr>) -> Self {
+        let kind = match (&ir.kind, capacity) {
+            (CStageKind::Fifo(c), _) => Kind::Fifo(Fifo {
+                servers: *c as usize,
+                queue: VecDeque::new(),
+                serving: Vec::new(),
+            }),
+            (CStageKind::Ps(_), Some(capacity)) => Kind::Ps(Ps::new(capacity)),
+            (CStageKind::Step(_), _) => Kind::Step(Step::default()),
+            _ => Kind::Delay,
+        };
+        Self { kind, present: 0, estimate: Estimate::default(), stats: StageStats::default() }
+    }
+
+    fn change_present(&mut self, now: f64, by: i32) {
+        self.present = self.present.wrapping_add_signed(by);
+        self.stats.present.set(now, f64::from(self.present));
+        self.stats.busy.set(now, f64::from(self.present > 0));
+    }
+}
+
+impl Engine<'_> {
+    /// A job joins a stage. `work` is positive.
+    pub(crate) fn join(
+        &mut self,
+        stage: u32,
+        session: Option<u32>,
+        work: f64,
+        mode: Mode,
+        growing: Option<u32>,
+    ) -> Result<()> {
+        let now = self.w.now;
+        let job = Job {
+            alive: true,
+            epoch: 0,
+            stage,
+            session,
+            mode,
+            work,
+            finish: 0.0,
+            joined: now,
+            started: None,
+            gap: None,
+            growing,
+            admission: session.map_or(0, |s| self.w.sessions[s as usize].admission),
+            served: 0,
+            stalled: false,
+        };
+        let id = self.new_job(job);
+        if let Some(s) = session {
+            self.w.sessions[s as usize].status = Status::Working { job: id };
+        }
+        self.w.stages[stage as usize].change_present(now, 1);
+        match &mut self.w.stages[stage as usize].kind {
+            Kind::Fifo(fifo) => {
+                fifo.queue.push_back(id);
+                self.start_waiting(stage);
+            }
+            Kind::Delay => self.start_delay(stage, id),
+            Kind::Ps(_) => self.join_ps(stage, id),
+            Kind::Step(_) => self.join_step(stage, id),
+        }
+        Ok(())
+    }
+
+    fn new_job(&mut self, mut job: Job) -> u32 {
+        if let Some(id) = self.free_jobs.pop() {
+            let slot = &mut self.w.jobs[id as usize];
+            job.epoch = slot.epoch.wrapping_add(1);
+            *slot = job;
+            return id;
+        }
+        self.w.jobs.push(job);
+        self.w.jobs.len() as u32 - 1
+    }
+
+    fn free_job(&mut self, id: u32) {
+        self.w.jobs[id as usize].alive = false;
+        self.free_jobs.push(id);
+    }
+
+    /// Service of a job begins.
+    pub(crate) fn begin_service(&mut self, stage: u32, id: u32) {
+        let now = self.w.now;
+        let s = &mut self.w.stages[stage as usize];
+        let job = &mut self.w.jobs[id as usize];
+        job.started = Some(now);
+        job.gap = s.estimate.start(now);
+    }
+
+    /// A job that is in no list of its stage any more is done: records it and wakes its session.
+    pub(crate) fn complete(&mut self, id: u32) -> Result<()> {
+        let now = self.w.now;
+        let job = &self.w.jobs[id as usize];
+        let (session, started) = (job.session, job.started.unwrap_or(job.joined));
+        let (wait, service) = (started - job.joined, now - started);
+        let s = &mut self.w.stages[job.stage as usize];
+        s.change_present(now, -1);
+        if self.c.code.reads_estimates {
+            s.estimate.complete(job.gap, service, wait);
+        }
+        if self.warm {
+            s.stats.completed += 1;
+            s.stats.wait.add(wait);
+            s.stats.service.add(service);
+        }
+        self.free_job(id);
+        match session {
+            Some(s) => self.wake(s),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a job out of its stage unfinished. At a step stage the tokens of an iteration that
+    /// has not ended are not computed: the position goes back.
+    pub(crate) fn remove_job(&mut self, id: u32) {
+        let now = self.w.now;
+        let stage = self.w.jobs[id as usize].stage;
+        match &mut self.w.stages[stage as usize].kind {
+            Kind::Fifo(fifo) => {
+                fifo.queue.retain(|j| *j != id);
+                fifo.serving.retain(|j| *j != id);
+            }
+            Kind::Delay => {}
+            Kind::Ps(_) => self.leave_ps(stage, id),
+            Kind::Step(_) => self.leave_step(stage, id),
+        }
+        self.w.stages[stage as usize].change_present(now, -1);
+        self.free_job(id);
+        if matches!(self.w.stages[stage as usize].kind, Kind::Fifo(_)) {
+            self.start_waiting(stage);
+        }
+    }
+}

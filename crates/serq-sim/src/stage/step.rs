@@ -1,0 +1,314 @@
+//! A step stage: an engine that iterates over batches of tokens.
+//!
+//! [`Engine::iterate`] puts one iteration together: it serves residents while the budget lasts,
+//! then admits from the queues of the stage one session at a time, serving each newcomer, until
+//! the budget is spent, nobody fits or somebody was preempted. It decides nothing that its inputs
+//! (state of the world at this instant) do not determine, and its result is the list of tokens
+//! per job with a duration.
+
+use serq_lang::ir::Ctx;
+
+use super::serving::Order;
+use super::{Job, Kind, Mode};
+use crate::engine::Engine;
+use crate::error::{EPS, Reason, Result, Subject, amount, amount_or_inf};
+use crate::event::Event;
+use crate::expr::{Env, NO_VARS, Vars};
+use crate::pool::admission::Attempt;
+use crate::pool::growth::Growth;
+
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    /// Jobs in ascending admission number of their sessions.
+    pub(crate) residents: Vec<u32>,
+    /// Counts changes of `residents`.
+    pub(super) membership: u64,
+    /// Counts what happened that could let an idle stage start: jobs joining, sessions queueing.
+    pub(crate) news: u64,
+    /// Whether an iteration is under way.
+    pub(crate) running: bool,
+    /// Whether one is being put together.
+    pub(crate) filling: bool,
+    /// Number of the latest iteration put together, from 1.
+    pub(super) number: u64,
+    /// Tokens of the iteration: job and amount, in order of assignment.
+    pub(crate) assigned: Vec<(u32, f64)>,
+    /// Budget left of the iteration being put together.
+    pub(super) left: f64,
+    /// Residents before this index were considered in this iteration.
+    pub(super) cursor: usize,
+    pub(super) order: Order,
+    attention: f64,
+    started: f64,
+}
+
+impl Step {
+    /// Tokens left of the iteration being put together.
+    pub(crate) fn left(&self) -> f64 {
+        self.left
+    }
+
+    /// When the running iteration began.
+    pub(crate) fn started(&self) -> f64 {
+        self.started
+    }
+
+    /// Which share of time the iteration belongs to; see [`super::StageStats::split`].
+    pub(crate) fn kind_of(&self, jobs: &[Job]) -> usize {
+        let has = |mode| self.assigned.iter().any(|(j, _)| jobs[*j as usize].mode == mode);
+        match (has(Mode::Prefill), has(Mode::Decode)) {
+            (true, false) => 0,
+            (false, true) => 1,
+            (true, true) => 2,
+            (false, false) => 3,
+        }
+    }
+}
+
+impl Engine<'_> {
+    pub(super) fn join_step(&mut self, stage: u32, id: u32) {
+        let jobs = &self.w.jobs;
+        let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else { return };
+        let admission = jobs[id as usize].admission;
+        let at = step.residents.partition_point(|j| jobs[*j as usize].admission <= admission);
+        step.residents.insert(at, id);
+        step.membership += 1;
+        step.cursor = step.cursor.min(at);
+        step.news += 1;
+    }
+
+    /// A resident leaves before its work is done: preempted. Tokens of an iteration not yet
+    /// finished are not computed; while it is being put together, its budget gets them back.
+    pub(super) fn leave_step(&mut self, stage: u32, id: u32) {
+        self.drop_resident(stage, id);
+        let w = &mut self.w;
+        let Kind::Step(step) = &mut w.stages[stage as usize].kind else { return };
+        if !(step.filling || step.running) {
+            return;
+        }
+        let Some(k) = step.assigned.iter().position(|(j, _)| *j == id) else { return };
+        let (_, tokens) = step.assigned.remove(k);
+        if step.filling {
+            step.left += tokens;
+        }
+        let job = &w.jobs[id as usize];
+        if let (Some(s), Some(claim)) = (job.session, job.growing) {
+            let claim = &mut w.sessions[s as usize].claims[claim as usize];
+            claim.position = (claim.position - tokens).max(0.0);
+        }
+    }
+
+    fn drop_resident(&mut self, stage: u32, id: u32) {
+        let jobs = &self.w.jobs;
+        let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else { return };
+        let admission = jobs[id as usize].admission;
+        let from = step.residents.partition_point(|j| jobs[*j as usize].admission < admission);
+        if let Some(k) = step.residents[from..].iter().position(|j| *j == id) {
+            step.residents.remove(from + k);
+            step.membership += 1;
+            step.cursor -= usize::from(from + k < step.cursor);
+        }
+    }
+
+    /// Whether the stage would start an iteration: idle, with residents or somebody to admit.
+    pub(crate) fn can_iterate(&self, stage: u32) -> bool {
+        let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return false };
+        let Some(plan) = &self.w.plans[stage as usize] else { return false };
+        !step.running
+            && (!step.residents.is_empty()
+                || plan.queues.iter().any(|p| self.w.pools[*p as usize].queue.len() > 0))
+    }
+
+    /// Puts one iteration together and starts it, if it has tokens or preempted somebody.
+    pub(crate) fn iterate(&mut self, stage: u32) -> Result<()> {
+        let here = Subject::Stage(stage);
+        let preempted = self.preemptions;
+        let (snapshot, chunk, exclusive) = self.begin(stage).map_err(|r| r.about(here))?;
+        loop {
+            while self.left(stage) > 0.0 {
+                let Some(id) = self.next_resident(stage, &snapshot)? else { break };
+                self.serve(stage, id, chunk, exclusive)?;
+            }
+            if self.preemptions > preempted || self.left(stage) <= 0.0 {
+                break;
+            }
+            match self.admit_for(stage)? {
+                Attempt::Empty | Attempt::Blocked => break,
+                Attempt::Rejected => {}
+                Attempt::Admitted => self.run_ready()?,
+            }
+        }
+        self.launch(stage, self.preemptions > preempted).map_err(|r| r.about(here))
+    }
+
+    fn left(&self, stage: u32) -> f64 {
+        match &self.w.stages[stage as usize].kind {
+            Kind::Step(step) => step.left,
+            _ => 0.0,
+        }
+    }
+
+    /// Evaluates budget and chunk; with exclusive prefill, says which resident alone is served.
+    fn begin(&mut self, stage: u32) -> Result<(Vars, f64, Option<u32>)> {
+        let snapshot = self.w.residents_vars(stage);
+        let Some(plan) = &self.w.plans[stage as usize] else { return Ok((snapshot, 0.0, None)) };
+        let (budget, chunk, exclusive) = (plan.budget, plan.chunk, plan.exclusive);
+        let env = Env::stage(&snapshot);
+        let budget = amount_or_inf(self.stage_value(stage, budget, &env)?, "the budget")?;
+        let chunk = amount(self.stage_value(stage, chunk, &env)?, "the chunk")?;
+        let jobs = &self.w.jobs;
+        let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else {
+            return Ok((snapshot, chunk, None));
+        };
+        step.number += 1;
+        step.filling = true;
+        step.assigned.clear();
+        step.left = budget;
+        step.cursor = 0;
+        step.order.forget();
+        step.attention = 0.0;
+        let mut prefills = step.residents.iter().filter(|j| jobs[**j as usize].mode == Mode::Prefill);
+        let only = if exclusive { prefills.next().copied() } else { None };
+        Ok((snapshot, chunk, only))
+    }
+
+    /// Gives one resident its tokens.
+    fn serve(&mut self, stage: u32, id: u32, chunk: f64, exclusive: Option<u32>) -> Result<()> {
+        let left = self.left(stage);
+        let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return Ok(()) };
+        let number = step.number;
+        let job = &mut self.w.jobs[id as usize];
+        job.served = number;
+        if job.stalled || exclusive.is_some_and(|only| only != id) {
+            return Ok(());
+        }
+        let tokens = job.wants(chunk).min(left);
+        if tokens <= 0.0 {
+            return Ok(());
+        }
+        let prefill = job.mode == Mode::Prefill;
+        let mut attention = if prefill { tokens * tokens / 2.0 } else { 0.0 };
+        if let (Some(s), Some(claim)) = (job.session, job.growing) {
+            let c = &self.w.sessions[s as usize].claims[claim as usize];
+            let (position, need) = (c.position, c.position + tokens - c.alloc);
+            if need > EPS {
+                match self.grow_claim(s, claim, need)? {
+                    Growth::Grown => {}
+                    Growth::Preempted => return Ok(()),
+                    Growth::Stalled => {
+                        self.stall(s, claim, need);
+                        self.w.jobs[id as usize].stalled = true;
+                        return Ok(());
+                    }
+                }
+            }
+            if prefill {
+                attention = tokens * (position + tokens / 2.0);
+            }
+            self.w.sessions[s as usize].claims[claim as usize].position += tokens;
+        }
+        if self.w.jobs[id as usize].started.is_none() {
+            self.begin_service(stage, id);
+        }
+        if let Kind::Step(step) = &mut self.w.stages[stage as usize].kind {
+            step.attention += attention;
+            step.assigned.push((id, tokens));
+            step.left -= tokens;
+        }
+        Ok(())
+    }
+
+    /// Starts the iteration that was put together.
+    fn launch(&mut self, stage: u32, preempted: bool) -> Result<()> {
+        let now = self.w.now;
+        let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else { return Ok(()) };
+        step.filling = false;
+        if step.assigned.is_empty() && !preempted {
+            return Ok(());
+        }
+        let vars = self.assigned_vars(stage);
+        let Some(plan) = &self.w.plans[stage as usize] else { return Ok(()) };
+        let cost = plan.cost;
+        let cost = amount(self.stage_value(stage, cost, &Env::stage(&vars))?, "the cost")?;
+        let tokens = vars[Ctx::Ntok as usize];
+        if cost <= 0.0 && tokens > 0.0 {
+            return Err(Reason::new(
+                "zero-cost",
+                format!("an iteration of {tokens} tokens costs no time"),
+                "give the cost a part that is positive whenever there are tokens",
+            ));
+        }
+        let s = &mut self.w.stages[stage as usize];
+        s.stats.iterations += 1;
+        if let Kind::Step(step) = &mut s.kind {
+            step.running = true;
+            step.started = now;
+        }
+        self.schedule(now + cost, Event::IterEnd { stage });
+        Ok(())
+    }
+
+    /// Context variables over what the iteration serves.
+    fn assigned_vars(&self, stage: u32) -> Vars {
+        let mut vars = NO_VARS;
+        let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return vars };
+        let memory = self.w.plans[stage as usize].as_ref().and_then(|p| p.memory);
+        let (mut decoders, mut kvb, mut kvp, mut tokens, mut prefilled) = (0u32, 0.0, 0.0, 0.0, 0.0);
+        for &(id, n) in &step.assigned {
+            let job = &self.w.jobs[id as usize];
+            let held = self.w.held(job.session, memory);
+            tokens += n;
+            if job.mode == Mode::Decode {
+                decoders += 1;
+                kvb += held;
+            } else {
+                prefilled += n;
+                kvp += held;
+            }
+        }
+        vars[Ctx::Nres as usize] = step.residents.len() as f64;
+        vars[Ctx::Ndec as usize] = f64::from(decoders);
+        vars[Ctx::Kvb as usize] = kvb;
+        vars[Ctx::Kvp as usize] = kvp;
+        vars[Ctx::Ntok as usize] = tokens;
+        vars[Ctx::Npre as usize] = prefilled;
+        vars[Ctx::Attn as usize] = step.attention;
+        vars
+    }
+
+    /// The iteration's tokens are computed; jobs without any left are done, in order of assignment.
+    pub(crate) fn end_iteration(&mut self, stage: u32) -> Result<()> {
+        let now = self.w.now;
+        let (warm, warm_at) = (self.warm, self.warm_at);
+        let w = &mut self.w;
+        let s = &mut w.stages[stage as usize];
+        let Kind::Step(step) = &mut s.kind else { return Ok(()) };
+        step.running = false;
+        let kind = if warm { step.kind_of(&w.jobs) } else { 0 };
+        let assigned = std::mem::take(&mut step.assigned);
+        let mut done = std::mem::take(&mut self.done);
+        let mut tokens = [0.0, 0.0];
+        for &(id, n) in &assigned {
+            let job = &mut w.jobs[id as usize];
+            tokens[usize::from(job.mode == Mode::Decode)] += n;
+            job.work -= n;
+            if job.work <= EPS {
+                done.push(id);
+            }
+        }
+        if warm {
+            s.stats.split[kind] += now - step.started.max(warm_at);
+            s.stats.tokens[0] += tokens[0];
+            s.stats.tokens[1] += tokens[1];
+        }
+        // The buffer goes back, so that the next iteration does not allocate.
+        step.assigned = assigned;
+        step.assigned.clear();
+        for id in done.drain(..) {
+            self.drop_resident(stage, id);
+            self.complete(id)?;
+        }
+        self.done = done;
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! The state of a run that expressions can read.
+//!
+//! Kept apart from the engine, so that an expression borrows the state while the engine's streams
+//! and event list stay free.
+
+use serq_lang::ir::{Ctx, Fun};
+
+use crate::error::{Result, amount, amount_or_inf};
+use crate::expr::{Code, Env, Vars};
+use crate::pool::Pool;
+use crate::program::StepPlan;
+use crate::rng::Rng;
+use crate::session::Session;
+use crate::stage::{Job, Kind, Mode, Stage};
+
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    /// Seconds.
+    pub(crate) now: f64,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) stages: Vec<Stage>,
+    /// By slot; slots of ended sessions are used again.
+    pub(crate) sessions: Vec<Session>,
+    /// Attributes, `width` per slot.
+    pub(crate) attrs: Vec<f64>,
+    pub(crate) width: usize,
+    /// By number; numbers of finished jobs are used again.
+    pub(crate) jobs: Vec<Job>,
+    /// The admission attempt under way: its stage and the tokens left in that iteration.
+    pub(crate) attempt: Option<(u32, f64)>,
+    /// Per stage: how it iterates.
+    pub(crate) plans: Vec<Option<StepPlan>>,
+}
+
+impl World {
+    pub(crate) fn attrs(&self, session: u32) -> &[f64] {
+        let from = session as usize * self.width;
+        &self.attrs[from..from + self.width]
+    }
+
+    pub(crate) fn attr_mut(&mut self, session: u32, slot: u32) -> &mut f64 {
+        &mut self.attrs[session as usize * self.width + slot as usize]
+    }
+
+    pub(crate) fn pool_observable(&self, fun: Fun, pool: u32, session: Option<u32>) -> f64 {
+        let p = &self.pools[pool as usize];
+        match fun {
+            Fun::Used => p.used,
+            Fun::Free => p.cap - p.used,
+            Fun::Cachedin => session.map_or(0.0, |s| self.cached_in(s, pool)),
+            Fun::Holders => p.holders as f64,
+            Fun::Queued => p.queue.len() as f64,
+            _ => f64::NAN,
+        }
+    }
+
+    /// Units of the session's own prefix in a pool.
+    pub(crate) fn cached_in(&self, session: u32, pool: u32) -> f64 {
+        self.sessions[session as usize]
+            .own_entry(pool)
+            .map_or(0.0, |e| self.pools[pool as usize].cache.size(e))
+    }
+
+    pub(crate) fn stage_observable(&self, fun: Fun, stage: u32) -> f64 {
+        let s = &self.stages[stage as usize];
+        match fun {
+            Fun::Queue => f64::from(s.present),
+            Fun::Busy => match &s.kind {
+                Kind::Fifo(f) => f.serving.len() as f64,
+                Kind::Step(step) if step.running => step.assigned.len() as f64,
+                Kind::Step(_) | Kind::Ps(_) | Kind::Delay => f64::from(s.present),
+            },
+            Fun::Work => self.unfinished(stage),
+            Fun::EstLambda => s.estimate.lambda(),
+            Fun::EstRho => s.estimate.rho(),
+            Fun::EstWait => s.estimate.wait(),
+            _ => f64::NAN,
+        }
+    }
+
+    /// Unfinished work of a stage, summed in a fixed order.
+    fn unfinished(&self, stage: u32) -> f64 {
+        let s = &self.stages[stage as usize];
+        let rest = |j: &u32| self.jobs[*j as usize].finish - self.now;
+        match &s.kind {
+            Kind::Fifo(f) => {
+                f.serving.iter().map(rest).sum::<f64>()
+                    + f.queue.iter().map(|j| self.jobs[*j as usize].work).sum::<f64>()
+            }
+            Kind::Delay => self
+                .jobs
+                .iter()
+                .filter(|j| j.alive && j.stage == stage)
+                .map(|j| j.finish - self.now)
+                .sum(),
+            Kind::Ps(ps) => {
+                let v = ps.virtual_time(self.now);
+                self.jobs
+                    .iter()
+                    .filter(|j| j.alive && j.stage == stage)
+                    .map(|j| (j.finish - v).max(0.0))
+                    .sum()
+            }
+            Kind::Step(step) => step.residents.iter().map(|j| self.jobs[*j as usize].work).sum(),
+        }
+    }
+
+    /// What extra work `more` costs at a stage, others' waiting included: with `lambda`, `rho`
+    /// and `W` estimated online and `s_miss = s_hit + more`,
+    /// `more + lambda (s_miss^2 - s_hit^2) / (2 (1 - rho)) + lambda W more / (1 - rho)`.
+    pub(crate) fn price(&self, stage: u32, hit: f64, more: f64) -> f64 {
+        let estimate = &self.stages[stage as usize].estimate;
+        let (lambda, rho) = (estimate.lambda(), estimate.rho());
+        let miss = hit + more;
+        more + lambda * (miss * miss - hit * hit) / (2.0 * (1.0 - rho))
+            + lambda * estimate.wait() * more / (1.0 - rho)
+    }
+
+    /// Inside an admission attempt of the stage, the tokens its iteration has left; else what its
+    /// budget would leave beside its residents.
+    pub(crate) fn budget_left(&self, code: &Code, stage: u32, rng: &mut Rng) -> Result<f64> {
+        if let Some((of, left)) = self.attempt
+            && of == stage
+        {
+            return Ok(left);
+        }
+        let Some(plan) = &self.plans[stage as usize] else { return Ok(0.0) };
+        let Kind::Step(step) = &self.stages[stage as usize].kind else { return Ok(0.0) };
+        let vars = self.residents_vars(stage);
+        let env = Env::stage(&vars);
+        let budget = amount_or_inf(code.eval(plan.budget, self, &env, rng)?, "a budget")?;
+        let chunk = amount(code.eval(plan.chunk, self, &env, rng)?, "a chunk")?;
+        let taken: f64 =
+            step.residents.iter().map(|j| self.jobs[*j as usize].wants(chunk)).sum();
+        Ok((budget - taken).max(0.0))
+    }
+
+    /// Context variables over all residents of a step stage.
+    pub(crate) fn residents_vars(&self, stage: u32) -> Vars {
+        let mut vars = crate::expr::NO_VARS;
+        let Kind::Step(step) = &self.stages[stage as usize].kind else { return vars };
+        let memory = self.plans[stage as usize].as_ref().and_then(|p| p.memory);
+        let (mut decoders, mut kvb, mut kvp) = (0u32, 0.0, 0.0);
+        for &j in &step.residents {
+            let job = &self.jobs[j as usize];
+            let held = self.held(job.session, memory);
+            if job.mode == Mode::Decode {
+                decoders += 1;
+                kvb += held;
+            } else {
+                kvp += held;
+            }
+        }
+        vars[Ctx::Nres as usize] = step.residents.len() as f64;
+        vars[Ctx::Ndec as usize] = f64::from(decoders);
+        vars[Ctx::Kvb as usize] = kvb;
+        vars[Ctx::Kvp as usize] = kvp;
+        vars
+    }
+
+    /// Units a session holds in a pool, over all its holds.
+    pub(crate) fn held(&self, session: Option<u32>, pool: Option<u32>) -> f64 {
+        match (session, pool) {
+            (Some(s), Some(p)) => self.sessions[s as usize]
+                .claims
+                .iter()
+                .filter(|c| c.pool == p && c.active)
+                .map(|c| c.alloc)
+                .sum(),
+            _ => 0.0,
+        }
+    }
+}
