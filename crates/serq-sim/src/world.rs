@@ -130,8 +130,7 @@ impl World {
         let env = Env::stage(&vars);
         let budget = amount_or_inf(code.eval(plan.budget, self, &env, rng)?, "a budget")?;
         let chunk = amount(code.eval(plan.chunk, self, &env, rng)?, "a chunk")?;
-        let taken: f64 =
-            step.residents.iter().map(|j| self.jobs[*j as usize].wants(chunk)).sum();
+        let taken: f64 = step.residents.iter().map(|j| self.jobs[*j as usize].wants(chunk)).sum();
         Ok((budget - taken).max(0.0))
     }
 

@@ -66,7 +66,8 @@ impl Engine<'_> {
             let name = self.c.pool_name(i);
             let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(1.0);
             let entries: f64 = p.cache.iter().map(|(_, e)| e.size).sum();
-            let said = format!("pool {name}: used {}, cached {}, cap {}", p.used, p.cache.total, p.cap);
+            let said =
+                format!("pool {name}: used {}, cached {}, cap {}", p.used, p.cache.total, p.cap);
             if p.used + p.cache.total > p.cap + 1e-6 * p.cap.max(1.0) {
                 return Some((Invariant::Capacity, said));
             }
@@ -80,14 +81,10 @@ impl Engine<'_> {
                 let text = format!("{said}, holders {} and {}", p.holders, holders[i]);
                 return Some((Invariant::HoldersAreOwned, text));
             }
-            let queued = |s: u32| {
-                w.sessions[s as usize].status == Status::Queued { pool: i as u32 }
-            };
-            let waiting = w
-                .sessions
-                .iter()
-                .filter(|s| s.status == Status::Queued { pool: i as u32 })
-                .count();
+            let queued =
+                |s: u32| w.sessions[s as usize].status == Status::Queued { pool: i as u32 };
+            let waiting =
+                w.sessions.iter().filter(|s| s.status == Status::Queued { pool: i as u32 }).count();
             if !p.queue.iter().all(queued) || waiting != p.queue.len() {
                 return Some((Invariant::WaitersStandInQueues, said));
             }

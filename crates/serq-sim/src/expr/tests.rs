@@ -29,11 +29,7 @@ fn value(e: &CExpr) -> f64 {
 fn unfolded(e: &CExpr) -> f64 {
     fn hide(e: &CExpr) -> CExpr {
         match e {
-            CExpr::Num(v) => bin(
-                Binary::Add,
-                bin(Binary::Mul, num(0.0), CExpr::Attr(0)),
-                num(*v),
-            ),
+            CExpr::Num(v) => bin(Binary::Add, bin(Binary::Mul, num(0.0), CExpr::Attr(0)), num(*v)),
             CExpr::Unary(op, a) => CExpr::Unary(*op, Box::new(hide(a))),
             CExpr::Binary(op, a, b) => bin(*op, hide(a), hide(b)),
             CExpr::Cond(c, a, b) => {

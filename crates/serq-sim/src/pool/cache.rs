@@ -35,15 +35,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn new(size: f64, last: f64, release: u64) -> Self {
-        Self {
-            size,
-            last,
-            release,
-            owner: None,
-            serial: None,
-            attrs: Box::default(),
-            alive: true,
-        }
+        Self { size, last, release, owner: None, serial: None, attrs: Box::default(), alive: true }
     }
 
     fn key(&self, at: u32) -> (u64, u64, u32) {

@@ -44,11 +44,9 @@ impl Engine<'_> {
                 }
                 keys.push(value);
             }
-            let smaller = best.as_ref().is_none_or(|(k, release, _)| {
-                match keys.partial_cmp(k) {
-                    Some(std::cmp::Ordering::Equal) | None => entry.release < *release,
-                    Some(order) => order.is_lt(),
-                }
+            let smaller = best.as_ref().is_none_or(|(k, release, _)| match keys.partial_cmp(k) {
+                Some(std::cmp::Ordering::Equal) | None => entry.release < *release,
+                Some(order) => order.is_lt(),
             });
             if smaller {
                 best = Some((keys, entry.release, at));
@@ -152,9 +150,8 @@ impl Engine<'_> {
 
 fn entry_vars(w: &crate::world::World, entry: &Entry, size: f64) -> Vars {
     let mut vars = NO_VARS;
-    let waits = entry
-        .owner
-        .is_some_and(|s| matches!(w.sessions[s as usize].status, Status::Queued { .. }));
+    let waits =
+        entry.owner.is_some_and(|s| matches!(w.sessions[s as usize].status, Status::Queued { .. }));
     vars[Ctx::Size as usize] = size;
     vars[Ctx::Age as usize] = w.now - entry.last;
     vars[Ctx::Last as usize] = entry.last;

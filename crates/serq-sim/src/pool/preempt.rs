@@ -76,9 +76,8 @@ impl Engine<'_> {
             let session = &self.w.sessions[s as usize];
             let Some(hold) = session.holds.last().copied() else { break };
             let count = session.claims.len();
-            let keep = self
-                .cache_value(s, hold.plan)
-                .map_err(|r| r.about(Subject::Op(hold.pc)).of(s))?;
+            let keep =
+                self.cache_value(s, hold.plan).map_err(|r| r.about(Subject::Op(hold.pc)).of(s))?;
             for k in hold.first as usize..count {
                 if self.w.sessions[s as usize].claims[k].active {
                     self.release_claim(s, k, keep);

@@ -130,7 +130,8 @@ pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
             break;
         }
     }
-    let mut stuck: Vec<u32> = (0..w.sessions.len() as u32).filter(|s| !moves[*s as usize]).collect();
+    let mut stuck: Vec<u32> =
+        (0..w.sessions.len() as u32).filter(|s| !moves[*s as usize]).collect();
     stuck.sort_by_key(|s| w.sessions[*s as usize].serial);
     if stuck.is_empty() {
         return None;

@@ -313,10 +313,14 @@ fn notes(r: &Report) -> Vec<Note> {
     for p in &r.pools {
         let name = crate::program::label(&p.name, p.member);
         if p.rejected > 0 {
-            note("rejected", format!("pool {name}: {} session(s) asked for more than its cap", p.rejected));
+            note(
+                "rejected",
+                format!("pool {name}: {} session(s) asked for more than its cap", p.rejected),
+            );
         }
         if p.stuck > 0 {
-            let text = format!("pool {name}: {} session(s) preempted again without progress", p.stuck);
+            let text =
+                format!("pool {name}: {} session(s) preempted again without progress", p.stuck);
             note("stuck", text);
         }
     }

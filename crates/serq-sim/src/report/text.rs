@@ -66,10 +66,9 @@ pub(super) fn tables(r: &Report) -> String {
         run.turns,
         number(run.mean_live),
     );
-    let extra: Vec<String> =
-        r.observes.first().map_or(Vec::new(), |o| {
-            o.quantiles.iter().map(|q| format!("p{}", number(q.q * 100.0))).collect()
-        });
+    let extra: Vec<String> = r.observes.first().map_or(Vec::new(), |o| {
+        o.quantiles.iter().map(|q| format!("p{}", number(q.q * 100.0))).collect()
+    });
     let mut head = vec!["observe", "count", "mean", "+-95%", "cv2", "p50", "p90", "p99"];
     head.extend(extra.iter().map(String::as_str));
     let rows: Vec<Vec<String>> = r
@@ -78,7 +77,9 @@ pub(super) fn tables(r: &Report) -> String {
         .map(|o| {
             let values = [o.mean, o.half_width, o.cv2, o.p50, o.p90, o.p99];
             let mut row = vec![o.name.clone(), o.count.to_string()];
-            row.extend(values.iter().chain(o.quantiles.iter().map(|q| &q.value)).map(|x| number(*x)));
+            row.extend(
+                values.iter().chain(o.quantiles.iter().map(|q| &q.value)).map(|x| number(*x)),
+            );
             row
         })
         .collect();
@@ -104,8 +105,19 @@ pub(super) fn tables(r: &Report) -> String {
         .collect();
     table(&mut out, &head, &rows);
     let head = [
-        "pool", "cap", "used", "cached", "queue", "holders", "wait", "admitted", "evicted",
-        "preempted", "spilled", "rejected", "stuck",
+        "pool",
+        "cap",
+        "used",
+        "cached",
+        "queue",
+        "holders",
+        "wait",
+        "admitted",
+        "evicted",
+        "preempted",
+        "spilled",
+        "rejected",
+        "stuck",
     ];
     let rows: Vec<Vec<String>> = r
         .pools

@@ -244,7 +244,13 @@ impl Engine<'_> {
                 Op::Set(slot, e) => c
                     .code
                     .eval(e, &self.w, &Env::session(&self.w, s), &mut rng)
-                    .and_then(|v| if v.is_nan() { Err(not_a_number(&c.ir.attrs[slot as usize])) } else { Ok(v) })
+                    .and_then(|v| {
+                        if v.is_nan() {
+                            Err(not_a_number(&c.ir.attrs[slot as usize]))
+                        } else {
+                            Ok(v)
+                        }
+                    })
                     .map(|v| *self.w.attr_mut(s, slot) = v),
                 Op::Observe(k, e) => c
                     .code

@@ -14,11 +14,17 @@ pub(crate) enum Status {
     Ready,
     Executing,
     /// Waits for admission in a pool's queue.
-    Queued { pool: u32 },
+    Queued {
+        pool: u32,
+    },
     /// A `grow` statement waits in a pool's growers list.
-    Growing { pool: u32 },
+    Growing {
+        pool: u32,
+    },
     /// Its job is at a stage.
-    Working { job: u32 },
+    Working {
+        job: u32,
+    },
 }
 
 #[derive(Debug)]

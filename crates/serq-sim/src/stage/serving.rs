@@ -101,8 +101,7 @@ impl Engine<'_> {
         }
         all.sort_by(|a, b| {
             let keys = a.0.iter().zip(&b.0).map(|(x, y)| y.total_cmp(x));
-            keys.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
-                .then(b.1.cmp(&a.1))
+            keys.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then).then(b.1.cmp(&a.1))
         });
         Ok(all)
     }

@@ -167,7 +167,8 @@ impl Engine<'_> {
         step.cursor = 0;
         step.order.forget();
         step.attention = 0.0;
-        let mut prefills = step.residents.iter().filter(|j| jobs[**j as usize].mode == Mode::Prefill);
+        let mut prefills =
+            step.residents.iter().filter(|j| jobs[**j as usize].mode == Mode::Prefill);
         let only = if exclusive { prefills.next().copied() } else { None };
         Ok((snapshot, chunk, only))
     }
@@ -253,7 +254,8 @@ impl Engine<'_> {
         let mut vars = NO_VARS;
         let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return vars };
         let memory = self.w.plans[stage as usize].as_ref().and_then(|p| p.memory);
-        let (mut decoders, mut kvb, mut kvp, mut tokens, mut prefilled) = (0u32, 0.0, 0.0, 0.0, 0.0);
+        let (mut decoders, mut kvb, mut kvp, mut tokens, mut prefilled) =
+            (0u32, 0.0, 0.0, 0.0, 0.0);
         for &(id, n) in &step.assigned {
             let job = &self.w.jobs[id as usize];
             let held = self.w.held(job.session, memory);

@@ -258,7 +258,8 @@ impl Check<'_> {
             let mut at = next(i);
             for _ in 0..pools.len() {
                 if at == Some(i) && next(i) != Some(i) {
-                    let at = At { path: format!("pools[{i}].spill"), place: self.spans(|s| s.pool(i)) };
+                    let at =
+                        At { path: format!("pools[{i}].spill"), place: self.spans(|s| s.pool(i)) };
                     let reason = format!("what pool `{}` spills can come back to it", pool.name);
                     self.error(&at, "spill", reason, "let the last tier drop what it evicts");
                     break;
