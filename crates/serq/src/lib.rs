@@ -1,0 +1,4 @@
+//! What the `serq` command is made of, beyond the language and the simulator.
+#![forbid(unsafe_code)]
+
+pub mod oracle;
