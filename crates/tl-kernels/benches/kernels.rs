@@ -13,42 +13,40 @@ use std::time::{Duration, Instant};
 
 use tl_kernels::{AttnScratch, AttnShape, Isa, Kernels, Quant, Threads, Weights, f32_to_f16};
 
-/// Rows, columns summed over, outputs; the weights are halves.
-const SHAPES: [(usize, usize, usize); 14] = [
-    (1, 1024, 1024),
-    (8, 1024, 1024),
-    (64, 1024, 1024),
-    (256, 1024, 1024),
-    (1, 4096, 4096),
-    (64, 4096, 4096),
+/// Rows, columns summed over, outputs; each with every way of keeping weights.
+const SHAPES: [(usize, usize, usize); 12] = [
     (1, 576, 1536),
     (2, 576, 1536),
+    (3, 576, 1536),
     (4, 576, 1536),
     (8, 576, 1536),
-    (64, 576, 1536),
+    (16, 576, 1536),
+    (24, 576, 1536),
+    (72, 576, 1536),
     (512, 576, 1536),
-    (512, 1536, 576),
+    (72, 1536, 576),
+    (1, 4096, 4096),
     (1, 576, 49152),
 ];
 
-/// The same, with the weights in blocks.
-const QUANTISED: [(usize, usize, usize, Quant); 7] = [
-    (1, 576, 1536, Quant::Q4_1),
-    (2, 576, 1536, Quant::Q4_1),
-    (8, 576, 1536, Quant::Q4_1),
-    (64, 576, 1536, Quant::Q4_1),
-    (1, 4096, 4096, Quant::Q4_1),
-    (1, 576, 1536, Quant::Q8_0),
-    (1, 576, 49152, Quant::Q8_0),
-];
+/// How weights are kept.
+#[derive(Clone, Copy)]
+enum Kept {
+    F32,
+    F16,
+    Blocks(Quant),
+}
+
+const KEPT: [Kept; 4] =
+    [Kept::F32, Kept::F16, Kept::Blocks(Quant::Q4_1), Kept::Blocks(Quant::Q8_0)];
 
 fn main() {
     let args: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let isa = args.iter().find_map(|arg| Isa::from_name(arg)).unwrap_or(Isa::detect());
+    let isa = args.iter().find_map(|arg| Isa::from_name(arg)).unwrap_or(Isa::detect().isa);
     let named: Vec<_> = args.iter().filter(|arg| Isa::from_name(arg).is_none()).collect();
     let wanted = |section: &str| named.is_empty() || named.iter().any(|&name| name == section);
     let kernels = Kernels::new(isa).unwrap_or_else(|| panic!("this CPU has no {isa}"));
-    println!("instruction set {isa}, of {:?}", Isa::available());
+    println!("instruction set {isa}, chosen: {}", Isa::detect());
     let peak = peak_gflops(isa);
     println!("registers alone: {peak:.0} GFLOP/s on one thread");
 
@@ -56,16 +54,19 @@ fn main() {
         println!("\nweights x f32 activations; read: a plain sum over the weights' bytes");
         println!("   m     k     n        threads  GFLOP/s  of peak    GB/s  read GB/s");
         for (m, k, n) in SHAPES {
-            let w = Weights::from_f16(n, k, halves(n * k)).expect("n * k elements");
-            for threads in [1, 2] {
-                product(kernels, m, &w, threads, peak);
-            }
-        }
-        for (m, k, n, quant) in QUANTISED {
-            let w = Weights::build_quant(n, k, quant, |i, row| blocks(quant, i, row));
-            let w = w.expect("whole blocks");
-            for threads in [1, 2] {
-                product(kernels, m, &w, threads, peak);
+            for kept in KEPT {
+                let w = match kept {
+                    Kept::F32 => Weights::from_f32(n, k, numbers(n * k)),
+                    Kept::F16 => Weights::from_f16(n, k, halves(n * k)),
+                    Kept::Blocks(quant) => {
+                        let fill = |i, row: &mut [u8]| blocks(quant, i, row);
+                        Weights::build_quant(n, k, quant, fill)
+                    }
+                }
+                .expect("the data fits the shape");
+                for threads in [1, 2] {
+                    product(kernels, m, &w, threads, peak);
+                }
             }
         }
     }
@@ -160,8 +161,7 @@ fn product(kernels: Kernels, m: usize, w: &Weights, threads: usize, peak: f64) {
     });
     let gflops = 2.0 * (m * k * n) as f64 / seconds / 1e9;
     println!(
-        "{m:4} {k:5} {n:5} {:5} {threads:7}  {gflops:7.1}  {:6.0}%  {:6.1}  {:9.1}",
-        w.quant().map_or("f16".into(), |quant| quant.to_string()),
+        "{w:?} {m:4} {threads:7}  {gflops:7.1}  {:6.0}%  {:6.1}  {:9.1}",
         gflops / peak / threads as f64 * 100.0,
         w.bytes() as f64 / seconds / 1e9,
         read_gbytes(w.bytes(), &team),

@@ -26,6 +26,8 @@ macro_rules! dispatch {
                 // SAFETY: the token proves the features.
                 #[cfg(target_arch = "x86_64")]
                 crate::isa::Token::Avx512(s) => unsafe { avx512(s, $($arg),*) },
+                #[cfg(test)]
+                crate::isa::Token::Faulty(s) => $kernel(s, $($arg),*),
             }
         }
     };
@@ -56,6 +58,8 @@ macro_rules! dispatch {
                     crate::isa::Token::Avx2(s) => avx2(s, $($arg),*),
                     #[cfg(target_arch = "x86_64")]
                     crate::isa::Token::Avx512(s) => avx512(s, $($arg),*),
+                    #[cfg(test)]
+                    crate::isa::Token::Faulty(s) => $kernel::<_, $elem>(s, $($arg),*),
                 }
             }
         }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::guard::{self, Detected};
+#[cfg(test)]
+use crate::simd::faulty::Faulty;
 use crate::simd::portable::Portable;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{avx2::Avx2, avx512::Avx512};
@@ -18,11 +21,12 @@ pub enum Isa {
 }
 
 impl Isa {
-    const ALL: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+    pub(crate) const ALL: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 
-    /// The fastest that this CPU has.
-    pub fn detect() -> Isa {
-        Isa::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Portable)
+    /// The fastest that this CPU has and that gives the bits of portable code, and why nothing
+    /// faster. The first call of a process compares them, for some milliseconds.
+    pub fn detect() -> &'static Detected {
+        guard::detected()
     }
 
     /// All that this CPU has, the slowest first.
@@ -62,6 +66,8 @@ pub(crate) enum Token {
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    #[cfg(test)]
+    Faulty(Faulty),
 }
 
 impl Token {
@@ -84,6 +90,8 @@ impl Token {
             Token::Avx2(_) => Isa::Avx2,
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(_) => Isa::Avx512,
+            #[cfg(test)]
+            Token::Faulty(s) => s.isa,
         }
     }
 }

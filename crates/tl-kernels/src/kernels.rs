@@ -24,9 +24,13 @@ impl Kernels {
         Token::new(isa).map(|token| Self { token })
     }
 
-    /// The fastest kernels of this CPU.
+    /// The fastest kernels of this CPU that give the right bits; see [`Isa::detect`].
     pub fn detect() -> Self {
-        let token = Token::new(Isa::detect()).unwrap_or(Token::Portable(Portable));
+        let token = Token::new(Isa::detect().isa).unwrap_or(Token::Portable(Portable));
+        Self { token }
+    }
+
+    pub(crate) fn of(token: Token) -> Self {
         Self { token }
     }
 

@@ -17,7 +17,8 @@
 //!
 //! AVX-512, AVX2 and portable code are one generic source, so the bits agree by
 //! construction, and the tests compare them over odd sizes, batches, chunks, block sizes
-//! and thread counts. Flush-to-zero is never turned on. A NaN is a NaN everywhere; its
+//! and thread counts. A machine on which they do not agree uses the next slower instructions
+//! ([`Isa::detect`]). Flush-to-zero is never turned on. A NaN is a NaN everywhere; its
 //! payload is the one thing that may differ.
 //!
 //! All `unsafe` of the workspace is in this crate.
@@ -25,6 +26,7 @@
 mod attention;
 mod dispatch;
 mod f16;
+mod guard;
 mod isa;
 mod kernels;
 mod matmul;
@@ -37,6 +39,7 @@ mod weights;
 
 pub use attention::{AttnJob, AttnScratch, AttnShape};
 pub use f16::{f16_to_f32, f32_to_f16};
+pub use guard::{Detected, Refusal};
 pub use isa::Isa;
 pub use kernels::Kernels;
 pub use quant::Quant;

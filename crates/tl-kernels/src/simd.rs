@@ -16,6 +16,8 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(test)]
+pub(crate) mod faulty;
 pub(crate) mod portable;
 
 /// Lanes of one vector; also the stride of the partial sums of a dot product.

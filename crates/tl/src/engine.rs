@@ -30,7 +30,16 @@ pub(crate) async fn run(args: PartArgs) -> anyhow::Result<u8> {
         loaded = loading => loaded??,
         _ = &mut stopped => return Ok(0),
     };
-    tracing::info!(seconds = started.elapsed().as_secs_f64(), model = loaded.name, "model loaded");
+    let instructions = tl_model::Isa::detect();
+    if instructions.faulty().next().is_some() {
+        tracing::warn!(%instructions, "this machine computes other bits than portable code");
+    }
+    tracing::info!(
+        seconds = started.elapsed().as_secs_f64(),
+        model = loaded.name,
+        %instructions,
+        "model loaded"
+    );
 
     let engine = start_engine(settings, loaded).await?;
     if args.announce {
