@@ -2,13 +2,17 @@
 
 use crate::error::ModelError;
 
-/// The format in which the weight matrices are kept in memory.
+/// The precision of the weight matrices in memory.
+///
+/// Tensors that the file holds in quantised blocks stay in them, whichever kind is asked for, and
+/// count as exactly what the file says: they are smaller than halves, decoding is bound by memory
+/// bandwidth, and to round each value to a half on the way to its product takes longer than the
+/// product. The kinds differ in what becomes of floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WeightKind {
     /// Rounded to half precision: half the bytes of single precision.
     F16,
-    /// As exact as the file. Tensors that the file holds in quantised blocks stay in them, which
-    /// are smaller than halves: decoding is bound by memory bandwidth.
+    /// As exact as the file.
     F32,
 }
 

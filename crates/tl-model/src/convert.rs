@@ -1,7 +1,7 @@
 //! Stored elements to f32 or f16.
 //!
-//! A quantised block is expanded in f32 (`d * q + m` as one product and one sum, each rounded) and
-//! then rounded to nearest; that is the value every engine computes with, whichever kind it keeps.
+//! A quantised block is expanded in f32 (`d * q + m` as one product and one sum, each rounded):
+//! what the kernels make of it in registers. Rounding to f16 is to nearest even.
 
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 

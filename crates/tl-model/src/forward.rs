@@ -5,15 +5,13 @@
 //! bits for a row wherever it stands, so neither the batch, nor the chunks a prompt is cut into,
 //! nor the threads can be seen in a result.
 
-use std::sync::{Mutex, PoisonError};
-
-use tl_kernels::{AttnScratch, AttnShape, Kernels, Threads};
+use tl_kernels::{AttnJob, AttnScratch, AttnShape, Kernels, Threads};
 use tl_kv::Slabs;
 
 use crate::error::ForwardError;
-use crate::kv::{Attention, KvStore, Place, SlabKv};
+use crate::kv::{KvStore, Place, SlabKv};
 use crate::model::{Layer, Model};
-use crate::rows::{each_row, split_rows};
+use crate::rows::each_row;
 
 /// One sequence's part of a step: `tokens` stand at the positions from `start` on, and the keys and
 /// values of all earlier positions are already in the blocks of `table`.
@@ -27,8 +25,8 @@ pub struct Span<'a> {
     pub logits: bool,
 }
 
-/// Memory of a forward pass, kept from step to step: after the largest step so far nothing but the
-/// list of open blocks is allocated.
+/// Memory of a forward pass, kept from step to step: after the largest step so far nothing but
+/// lists with an entry per span or block is allocated.
 #[derive(Debug, Default)]
 pub struct Workspace {
     /// Residual stream, `[rows][dim]`.
@@ -54,8 +52,7 @@ pub struct Workspace {
     /// Which row of `logits` a span has.
     logit_rows: Vec<Option<usize>>,
     vocab: usize,
-    /// One per thread: spans of a single row are attended side by side.
-    scratch: Vec<Mutex<AttnScratch>>,
+    scratch: AttnScratch,
     k_refs: Vec<&'static [u16]>,
     v_refs: Vec<&'static [u16]>,
     /// Where each live span's blocks begin in the two lists.
@@ -323,45 +320,24 @@ impl Step<'_> {
             kv.blocks(l.span, layer, &mut k_refs, &mut v_refs);
         }
         ws.ref_starts.push(k_refs.len());
-        if ws.scratch.len() < threads.count() {
-            ws.scratch.resize_with(threads.count(), Mutex::default);
-        }
-        let Workspace { live, scratch, ref_starts, q, attended, .. } = &mut **ws;
-        let mut rest = room(attended, *m * q_dim);
-        let (q, k, v) = (&q[..*m * q_dim], &k_refs[..], &v_refs[..]);
-        let attend = |i: usize, out: &mut [f32], scratch: &Mutex<AttnScratch>| {
-            let Live { row, rows, position, .. } = live[i];
-            let blocks = ref_starts[i]..ref_starts[i + 1];
-            let call = Attention {
-                threads,
+        let mut rest = room(&mut ws.attended, *m * q_dim);
+        let mut jobs = Vec::with_capacity(ws.live.len());
+        for (&Live { row, rows, position, .. }, blocks) in
+            ws.live.iter().zip(ws.ref_starts.windows(2))
+        {
+            let (out, after) = std::mem::take(&mut rest).split_at_mut(rows * q_dim);
+            rest = after;
+            jobs.push(AttnJob {
                 out,
-                q: &q[row * q_dim..][..rows * q_dim],
-                k: &k[blocks.clone()],
-                v: &v[blocks],
+                q: &ws.q[row * q_dim..][..rows * q_dim],
+                k_blocks: &k_refs[blocks[0]..blocks[1]],
+                v_blocks: &v_refs[blocks[0]..blocks[1]],
                 start: position,
                 rows,
-                shape,
-                scale,
-            };
-            let mut scratch = scratch.lock().unwrap_or_else(PoisonError::into_inner);
-            K::attention(call, *kernels, &mut scratch);
-        };
-        let mut i = 0;
-        while i < live.len() {
-            let singles = live[i..].iter().take_while(|l| l.rows == 1).count();
-            let (spans, rows) = if singles >= 2 { (singles, singles) } else { (1, live[i].rows) };
-            let (out, after) = rest.split_at_mut(rows * q_dim);
-            rest = after;
-            if spans == 1 {
-                attend(i, out, &scratch[0]);
-            } else {
-                // The kernel finds the team busy inside and runs on its caller's thread.
-                split_rows(threads, spans, spans, [(out, q_dim)], |j, slot, [out]| {
-                    attend(i + j, out, &scratch[slot]);
-                });
-            }
-            i += spans;
+            });
         }
+        K::attention(&mut jobs, *kernels, threads, shape, scale, &mut ws.scratch);
+        drop(jobs);
         *refs = (recycle(&mut k_refs), recycle(&mut v_refs));
     }
 

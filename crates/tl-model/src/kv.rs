@@ -1,6 +1,6 @@
 //! Where a forward pass keeps keys and values.
 
-use tl_kernels::{AttnScratch, AttnShape, Kernels, Threads};
+use tl_kernels::{AttnJob, AttnScratch, AttnShape, Kernels, Threads};
 use tl_kv::{BlockRead, BlockWrite, Slabs};
 
 use crate::error::ForwardError;
@@ -22,8 +22,15 @@ pub(crate) trait KvStore {
         v: &mut Vec<&'s [Self::Elem]>,
     );
 
-    /// The attention kernel for this element type.
-    fn attention(call: Attention<'_, Self::Elem>, kernels: Kernels, scratch: &mut AttnScratch);
+    /// The attention kernel for this element type, over the jobs of all spans together.
+    fn attention(
+        jobs: &mut [AttnJob<'_, Self::Elem>],
+        kernels: Kernels,
+        threads: &Threads,
+        shape: AttnShape,
+        scale: f32,
+        scratch: &mut AttnScratch,
+    );
 }
 
 /// One position of one span in one layer.
@@ -32,19 +39,6 @@ pub(crate) struct Place {
     pub(crate) span: usize,
     pub(crate) layer: usize,
     pub(crate) position: usize,
-}
-
-/// One attention call: `rows` query rows from position `start` over one span's blocks.
-pub(crate) struct Attention<'a, E> {
-    pub(crate) threads: &'a Threads,
-    pub(crate) out: &'a mut [f32],
-    pub(crate) q: &'a [f32],
-    pub(crate) k: &'a [&'a [E]],
-    pub(crate) v: &'a [&'a [E]],
-    pub(crate) start: usize,
-    pub(crate) rows: usize,
-    pub(crate) shape: AttnShape,
-    pub(crate) scale: f32,
 }
 
 /// The pool's blocks, open for the length of a step: the blocks that a span's own tokens fall into
@@ -123,9 +117,15 @@ impl KvStore for SlabKv<'_> {
         }
     }
 
-    fn attention(call: Attention<'_, u16>, kernels: Kernels, scratch: &mut AttnScratch) {
-        let Attention { threads, out, q, k, v, start, rows, shape, scale } = call;
-        kernels.attention(threads, out, q, k, v, start, rows, shape, scale, scratch);
+    fn attention(
+        jobs: &mut [AttnJob<'_, u16>],
+        kernels: Kernels,
+        threads: &Threads,
+        shape: AttnShape,
+        scale: f32,
+        scratch: &mut AttnScratch,
+    ) {
+        kernels.attention_batch(threads, jobs, shape, scale, scratch);
     }
 }
 

@@ -229,9 +229,9 @@ fn matrix(
     let blocks = blocks_of(sources.iter().map(|s| s.dtype), columns);
     let mut values = vec![0.0; if blocks.is_some() { columns } else { 0 }];
     let weights = match (kind, blocks) {
-        // As exact as their expansion and a fraction of its size. The digest is the expansion's:
-        // how the weights are kept changes no bit of a result.
-        (WeightKind::F32, Some(quant)) => Weights::build_quant(n, columns, quant, |i, out| {
+        // As exact as their expansion to f32 and a fraction of its size. The digest is the
+        // expansion's: how the weights are kept changes no bit of a result.
+        (_, Some(quant)) => Weights::build_quant(n, columns, quant, |i, out| {
             let (s, row) = rows[i];
             let s = &mut sources[s];
             out.copy_from_slice(&s.bytes[row * s.row_bytes..][..s.row_bytes]);
@@ -240,7 +240,7 @@ fn matrix(
             hasher.field(bytemuck::cast_slice(&values));
         })
         .expect("blocks_of has seen that rows are whole blocks"),
-        (WeightKind::F16, _) => Weights::build_f16(n, columns, |i, out| {
+        (WeightKind::F16, None) => Weights::build_f16(n, columns, |i, out| {
             let (s, row) = rows[i];
             let s = &mut sources[s];
             convert::to_f16(s.dtype, &s.bytes[row * s.row_bytes..][..s.row_bytes], out);
@@ -256,9 +256,9 @@ fn matrix(
         }),
     };
     if let Some(source) = sources.iter().find(|s| !s.finite) {
-        let (kind, hint) = match kind {
-            WeightKind::F16 => ("f16", "; load the weights as f32"),
-            WeightKind::F32 => ("f32", ""),
+        let (kind, hint) = match (kind, blocks) {
+            (WeightKind::F16, None) => ("f16", "; load the weights as f32"),
+            (WeightKind::F32, _) | (_, Some(_)) => ("f32", ""),
         };
         return Err(ModelError::NotFinite { name: source.part.tensor.clone(), kind, hint });
     }

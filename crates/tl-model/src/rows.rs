@@ -20,34 +20,23 @@ pub(crate) fn each_row<const B: usize>(
 ) {
     let total = m * bufs.iter().map(|b| b.1).sum::<usize>();
     let parts = if total < WORTH_SHARING { 1 } else { threads.count() * 4 };
-    split_rows(threads, m, parts, bufs, |i, _slot, rows| f(i, rows));
-}
-
-/// As [`each_row`], cut into up to `parts` parts; `f(i, slot, rows)` also gets the number of its
-/// thread. The parts lie on the stack and each is locked once, by the thread that takes it.
-pub(crate) fn split_rows<const B: usize>(
-    threads: &Threads,
-    m: usize,
-    parts: usize,
-    bufs: [(&mut [f32], usize); B],
-    f: impl Fn(usize, usize, [&mut [f32]; B]) + Sync,
-) {
-    let widths = bufs.each_ref().map(|b| b.1);
+    // The parts lie on the stack and each is locked once, by the thread that takes it.
     let parts = parts.clamp(1, PARTS);
     let per = m.div_ceil(parts).max(1);
-    let run = |first: usize, n: usize, slot: usize, bufs: &mut [&mut [f32]; B]| {
+    let widths = bufs.each_ref().map(|b| b.1);
+    let run = |first: usize, n: usize, bufs: &mut [&mut [f32]; B]| {
         for r in 0..n {
             let mut width = widths.iter();
             let rows = bufs.each_mut().map(|buf| {
                 let w = width.next().copied().unwrap_or(0);
                 &mut buf[r * w..][..w]
             });
-            f(first + r, slot, rows);
+            f(first + r, rows);
         }
     };
     let mut rest = bufs;
     if parts == 1 {
-        return run(0, m, 0, &mut rest.map(|b| b.0));
+        return run(0, m, &mut rest.map(|b| b.0));
     }
     let rows_of = |p: usize| per.min(m.saturating_sub(p * per));
     let slices: [Mutex<[&mut [f32]; B]>; PARTS] = array::from_fn(|p| {
@@ -58,9 +47,9 @@ pub(crate) fn split_rows<const B: usize>(
             head
         }))
     });
-    threads.run_slots(m.div_ceil(per), |p, slot| {
+    threads.run(m.div_ceil(per), |p| {
         let mut bufs = slices[p].lock().unwrap_or_else(PoisonError::into_inner);
-        run(p * per, rows_of(p), slot, &mut bufs);
+        run(p * per, rows_of(p), &mut bufs);
     });
 }
 

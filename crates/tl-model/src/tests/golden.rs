@@ -15,7 +15,7 @@ enum Pass {
     Exact,
     /// f32 weights over the pool's halves.
     HalfKv,
-    /// What is served: f16 weights too.
+    /// What is served by default: floats as f16, and this file's blocks as they are.
     Default,
 }
 

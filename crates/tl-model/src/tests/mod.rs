@@ -3,17 +3,18 @@
 mod bits;
 mod files;
 mod golden;
+mod quantised;
 mod spans;
 mod stories;
 pub(crate) mod write;
 
 use std::ops::Range;
 
-use tl_kernels::{AttnScratch, Kernels, Threads};
+use tl_kernels::{AttnJob, AttnScratch, AttnShape, Kernels, Threads};
 use tl_kv::{KvPool, Slabs};
 
 use crate::forward::{Span, Workspace};
-use crate::kv::{Attention, KvStore, Place, scatter};
+use crate::kv::{KvStore, Place, scatter};
 use crate::model::Model;
 
 /// Keys and values that are not rounded to halves: what other f32 implementations keep.
@@ -60,9 +61,20 @@ impl KvStore for ExactKv {
         }
     }
 
-    fn attention(call: Attention<'_, f32>, kernels: Kernels, scratch: &mut AttnScratch) {
-        let Attention { threads, out, q, k, v, start, rows, shape, scale } = call;
-        kernels.attention_f32(threads, out, q, k, v, start, rows, shape, scale, scratch);
+    fn attention(
+        jobs: &mut [AttnJob<'_, f32>],
+        kernels: Kernels,
+        threads: &Threads,
+        shape: AttnShape,
+        scale: f32,
+        scratch: &mut AttnScratch,
+    ) {
+        for job in jobs {
+            let AttnJob { out, q, k_blocks, v_blocks, start, rows } = job;
+            kernels.attention_f32(
+                threads, out, q, k_blocks, v_blocks, *start, *rows, shape, scale, scratch,
+            );
+        }
     }
 }
 

@@ -137,6 +137,16 @@ fn tensor_names(shape: &RandomLlama) -> Vec<String> {
 
 /// The random model as a GGUF file, all of it f32.
 pub(crate) fn gguf(shape: &RandomLlama, seed: u64, words: &Words) -> GgufFile {
+    gguf_with(shape, seed, words, |_, _, bytes| (0, bytes))
+}
+
+/// As [`gguf`]; `store` turns each tensor's name, shape and f32 bytes into a type and its bytes.
+pub(crate) fn gguf_with(
+    shape: &RandomLlama,
+    seed: u64,
+    words: &Words,
+    store: impl Fn(&str, &[usize], Vec<u8>) -> (u32, Vec<u8>),
+) -> GgufFile {
     let mut f = GgufFile::default();
     f.str("general.architecture", "llama");
     f.u32("llama.block_count", shape.n_layers as u32);
@@ -156,7 +166,8 @@ pub(crate) fn gguf(shape: &RandomLlama, seed: u64, words: &Words) -> GgufFile {
     let numbers = Numbers { config: shape.config(), seed };
     for name in tensor_names(shape) {
         let (_, dims) = numbers.shape(&name).unwrap();
-        f.tensor(&name, &dims, 0, &numbers.bytes(&name).unwrap());
+        let (type_id, bytes) = store(&name, &dims, numbers.bytes(&name).unwrap());
+        f.tensor(&name, &dims, type_id, &bytes);
     }
     f
 }
