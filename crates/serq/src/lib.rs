@@ -1,4 +1,5 @@
 //! What the `serq` command is made of, beyond the language and the simulator.
 #![forbid(unsafe_code)]
 
+pub mod import;
 pub mod oracle;
