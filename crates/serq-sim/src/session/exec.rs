@@ -1,7 +1,7 @@
 //! What the statements do.
 
 use crate::engine::Engine;
-use crate::error::{EPS, Reason, Result, Subject, amount};
+use crate::error::{Reason, Result, Subject, amount};
 use crate::expr::{Env, Expr};
 use crate::pool::growth::Growth;
 use crate::pool::release::no_hold;
@@ -300,7 +300,7 @@ impl Engine<'_> {
             Some(pool) => Some(self.pool_of(s, pool)?),
             None => None,
         };
-        if work <= EPS {
+        if work <= 0.0 {
             return Ok(false);
         }
         let growing = match growing {

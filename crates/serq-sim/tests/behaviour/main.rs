@@ -1,0 +1,9 @@
+//! What programs do: text in, exact numbers out.
+
+mod pd;
+mod pools;
+mod refusals;
+mod scenarios;
+mod support;
+mod theory;
+mod vllm;

@@ -1,0 +1,94 @@
+//! Shared by the tests: from text to a run, and the samples of it.
+
+use serq_lang::ir::Program;
+use serq_sim::{Observer, Options, Report, RunError, Sample};
+
+/// Compiles a program that must be valid.
+#[track_caller]
+pub(crate) fn compile(text: &str) -> Program {
+    let compiled = serq_lang::compile("test.sq", text.as_bytes(), &[]);
+    match compiled.program {
+        Some(program) => program,
+        None => panic!("{:#?}", compiled.diagnostics),
+    }
+}
+
+/// Codes of the errors of a program that must be refused.
+#[track_caller]
+pub(crate) fn errors(text: &str) -> Vec<String> {
+    let compiled = serq_lang::compile("test.sq", text.as_bytes(), &[]);
+    assert!(compiled.program.is_none(), "accepted: {text}");
+    compiled.diagnostics.iter().map(|d| format!("{:?}", d.code)).collect()
+}
+
+/// A run with every sample.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) report: Report,
+    pub(crate) samples: Vec<Sample>,
+    names: Vec<String>,
+}
+
+struct Sink(Vec<Sample>);
+
+impl Observer for Sink {
+    fn sample(&mut self, sample: &Sample) {
+        self.0.push(*sample);
+    }
+}
+
+#[track_caller]
+pub(crate) fn run(text: &str) -> Run {
+    run_program(&compile(text), &Options::default())
+}
+
+#[track_caller]
+pub(crate) fn run_seed(text: &str, seed: u64) -> Run {
+    run_program(&compile(text), &Options { seed: Some(seed), ..Options::default() })
+}
+
+#[track_caller]
+pub(crate) fn run_program(program: &Program, options: &Options) -> Run {
+    let mut sink = Sink(Vec::new());
+    match serq_sim::run(program, options, &mut sink) {
+        Ok(report) => Run { report, samples: sink.0, names: program.observes.clone() },
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// The error of a program that must fail during the run.
+#[track_caller]
+pub(crate) fn fault(text: &str) -> serq_sim::Fault {
+    match serq_sim::run(&compile(text), &Options::default(), &mut serq_sim::NoObserver) {
+        Err(RunError::Fault(fault)) => *fault,
+        other => panic!("no fault: {other:?}"),
+    }
+}
+
+impl Run {
+    /// Samples of an observe in order of time.
+    #[track_caller]
+    pub(crate) fn values(&self, name: &str) -> Vec<f64> {
+        let k = self.index(name);
+        self.samples.iter().filter(|s| s.observe == k).map(|s| s.value).collect()
+    }
+
+    /// Samples of an observe in order of session, then time.
+    #[track_caller]
+    pub(crate) fn by_session(&self, name: &str) -> Vec<f64> {
+        let k = self.index(name);
+        let mut found: Vec<_> = self.samples.iter().filter(|s| s.observe == k).collect();
+        found.sort_by_key(|s| s.session);
+        found.iter().map(|s| s.value).collect()
+    }
+
+    #[track_caller]
+    fn index(&self, name: &str) -> usize {
+        self.names.iter().position(|n| n == name).unwrap_or_else(|| panic!("no observe {name}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn mean(&self, name: &str) -> f64 {
+        self.report.observe(name).unwrap_or_else(|| panic!("no observe {name}")).mean
+    }
+}
