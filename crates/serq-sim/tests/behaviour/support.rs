@@ -43,11 +43,6 @@ pub(crate) fn run(text: &str) -> Run {
 }
 
 #[track_caller]
-pub(crate) fn run_seed(text: &str, seed: u64) -> Run {
-    run_program(&compile(text), &Options { seed: Some(seed), ..Options::default() })
-}
-
-#[track_caller]
 pub(crate) fn run_program(program: &Program, options: &Options) -> Run {
     let mut sink = Sink(Vec::new());
     match serq_sim::run(program, options, &mut sink) {

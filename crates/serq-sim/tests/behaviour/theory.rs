@@ -72,10 +72,10 @@ fn queue(stage: &str, lambda: f64, service: &str, horizon: f64) -> String {
 #[test]
 fn mm1() {
     for (rho, wait) in [(0.5, 1.0), (0.8, 4.0), (0.9, 9.0)] {
-        let run = run(&queue("fifo", rho, "~exp(1)", 800_000.0));
+        let run = run(&queue("fifo", rho, "~exp(1)", 500_000.0));
         agrees(&run, "wait", wait, 0.06);
         // P(W > t) = exp(-(1 - rho) t).
-        agrees(&run, "late", libm::exp(-(1.0 - rho) * 10.0), 0.12);
+        agrees(&run, "late", libm::exp(-(1.0 - rho) * 10.0), 0.2);
         let s = run.report.stage("S").unwrap();
         assert!((s.utilisation - rho).abs() < 0.01);
         assert!((s.mean_present / (rho / (1.0 - rho)) - 1.0).abs() < 0.1);
@@ -92,7 +92,7 @@ fn mmc() {
         (16, 0.9, 0.369_590),
     ] {
         let lambda = rho * f64::from(c);
-        let run = run(&queue(&format!("fifo({c})"), lambda, "~exp(1)", 600_000.0 / lambda));
+        let run = run(&queue(&format!("fifo({c})"), lambda, "~exp(1)", 400_000.0 / lambda));
         agrees(&run, "wait", wait, 0.12);
     }
 }
@@ -102,8 +102,8 @@ fn mmc() {
 fn mg1() {
     for (law, cv2) in [("1", 0.0), ("~erlang(4, 1)", 0.25), ("~exp(1)", 1.0), ("~h2(1, 4)", 4.0)] {
         for rho in [0.5, 0.8] {
-            let run = run(&queue("fifo", rho, law, 1_000_000.0));
-            agrees(&run, "wait", rho * (1.0 + cv2) / (2.0 * (1.0 - rho)), 0.08);
+            let run = run(&queue("fifo", rho, law, 500_000.0));
+            agrees(&run, "wait", rho * (1.0 + cv2) / (2.0 * (1.0 - rho)), 0.1);
         }
     }
 }
