@@ -53,7 +53,9 @@ pub fn compile(name: &str, text: &[u8], overrides: &[String]) -> Compiled {
         }
         if let Some(source) = sources.get(0) {
             let parsed = parse::parse(source, 0, &mut diags);
+            // With a declaration missing because it could not be read, what follows would be noise.
             if !diags.has_errors() {
+                parse::check_structure(&parsed.program, &mut diags);
                 program = link::link(&parsed.program, &given, &sources, &mut diags);
             }
         }

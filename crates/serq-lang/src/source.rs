@@ -77,6 +77,17 @@ impl Source {
         LineCol { line: line as u32, column: column as u32 + 1 }
     }
 
+    /// The byte offset of a position; the end of the line if it is shorter.
+    pub fn offset(&self, at: LineCol) -> u32 {
+        let Some(&start) = self.lines.get((at.line as usize).saturating_sub(1)) else {
+            return self.text.len() as u32;
+        };
+        let line = self.line(at.line);
+        let skipped = (at.column as usize).saturating_sub(1);
+        let within = line.char_indices().nth(skipped).map_or(line.len(), |(offset, _)| offset);
+        start + within as u32
+    }
+
     /// A line's text without its line break; `line` counts from 1.
     pub fn line(&self, line: u32) -> &str {
         let at = (line as usize).saturating_sub(1);

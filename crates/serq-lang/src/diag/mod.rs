@@ -10,7 +10,7 @@ mod suggest;
 
 pub use codes::Code;
 pub use json::to_json;
-pub use render::{plural, render_all, render_text};
+pub use render::{plural, render_all, render_parts, render_text};
 pub use suggest::closest;
 
 use crate::source::Span;

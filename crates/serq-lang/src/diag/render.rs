@@ -10,11 +10,17 @@ const MAX_LINE: usize = 120;
 
 /// One diagnostic as text, ending in a line break.
 pub fn render_text(diagnostic: &Diagnostic, sources: &Sources) -> String {
-    let mut out = String::new();
     let severity = diagnostic.severity().word();
-    let _ = writeln!(out, "{severity}[{}]: {}", diagnostic.code.as_str(), diagnostic.message);
+    let head = format!("{severity}[{}]: {}", diagnostic.code.as_str(), diagnostic.message);
     let places: Vec<&Label> =
         std::iter::once(&diagnostic.primary).chain(&diagnostic.labels).collect();
+    let notes: Vec<String> = diagnostic.help.iter().map(|h| format!("help: {h}")).collect();
+    render_parts(&head, &places, &notes, sources)
+}
+
+/// The same layout for a finding of another kind: a first line, places, and notes.
+pub fn render_parts(head: &str, places: &[&Label], notes: &[String], sources: &Sources) -> String {
+    let mut out = format!("{head}\n");
     let gutter = places
         .iter()
         .map(|label| sources.start(label.span).line.to_string().len())
@@ -26,8 +32,8 @@ pub fn render_text(diagnostic: &Diagnostic, sources: &Sources) -> String {
         shown_source = Some(label.span.source);
         excerpt(&mut out, sources, label, gutter, arrow, at == 0);
     }
-    for help in &diagnostic.help {
-        let _ = writeln!(out, "{:gutter$} = help: {help}", "");
+    for note in notes {
+        let _ = writeln!(out, "{:gutter$} = {note}", "");
     }
     out
 }

@@ -1,7 +1,7 @@
 //! E03 and E04: names, values and kinds.
 
 use super::Entry;
-use super::Example::{Program, Words};
+use super::Example::Program;
 use crate::diag::Code;
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -441,9 +441,23 @@ run { horizon 10; }
         code: Code::E0425,
         text: "
 The server is copied to each `request`, and a binding to each of its uses; bindings of bindings can
-double with every step. A program has at most 100000 statements and 2000000 parts of expressions after
-that.",
-        example: Words,
+double with every step. After that a program has at most 100000 statements and 1000000 parts of
+expressions, and a binding at most 10000 parts.",
+        example: Program("
+pool kv { }
+stage s : fifo;
+workload { arrive poisson(1); }
+session {
+  hold kv (n) at admission (
+    a = serial + serial + serial + serial + serial + serial + serial + serial + serial + serial,
+    b = a + a + a + a + a + a + a + a + a + a,
+    c = b + b + b + b + b + b + b + b + b + b,
+    d = c + c + c + c + c + c + c + c + c + c,
+    n = d
+  ) { run s (1); }
+}
+run { horizon 10; }
+"),
     },
     Entry {
         code: Code::E0426,

@@ -21,11 +21,40 @@ pub(super) fn layout(pieces: &[Piece<'_>]) -> String {
     if let Some(end) = pieces.last() {
         layout.own(&end.own, 0);
     }
-    let mut out = layout.lines.join("\n");
-    if !out.is_empty() {
-        out.push('\n');
+    let mut out = String::new();
+    let mut at = 0;
+    while at < layout.lines.len() {
+        let aligned = layout.lines[at..].iter().take_while(|line| line.is_aligned()).count();
+        let run = &layout.lines[at..at + aligned.max(1)];
+        let column = run.iter().map(|line| width(&line.code)).max().unwrap_or(0);
+        for Line { code, comment } in run {
+            let line = match comment.as_str() {
+                "" => code.clone(),
+                c if aligned > 0 => format!("{code:<column$} {c}"),
+                c => format!("{code} {c}"),
+            };
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+        at += run.len();
     }
     out
+}
+
+/// Widest code that comments behind it are aligned with.
+const ALIGNED: usize = 60;
+
+/// A line and the comment that ends it. Comments of neighbouring lines stand in one column.
+#[derive(Default)]
+struct Line {
+    code: String,
+    comment: String,
+}
+
+impl Line {
+    fn is_aligned(&self) -> bool {
+        self.comment.starts_with("//") && width(&self.code) <= ALIGNED
+    }
 }
 
 enum Part {
@@ -35,7 +64,7 @@ enum Part {
 
 struct Layout<'p, 't> {
     pieces: &'p [Piece<'t>],
-    lines: Vec<String>,
+    lines: Vec<Line>,
     /// At the start of the text or of a block, where no blank line belongs.
     fresh: bool,
 }
@@ -86,13 +115,13 @@ impl Layout<'_, '_> {
     }
 
     fn push(&mut self, indent: usize, text: &str) {
-        self.lines.push(format!("{:indent$}{text}", ""));
+        self.lines.push(Line { code: format!("{:indent$}{text}", ""), comment: String::new() });
         self.fresh = false;
     }
 
     fn blank(&mut self, wanted: bool) {
         if wanted && !self.fresh {
-            self.lines.push(String::new());
+            self.lines.push(Line::default());
             self.fresh = true;
         }
     }
@@ -154,7 +183,7 @@ impl Layout<'_, '_> {
                     self.fresh = true;
                     self.clauses(body, indent + INDENT);
                     self.own(&self.pieces[*close].own, indent + INDENT);
-                    if self.lines.last().is_some_and(String::is_empty) {
+                    if self.lines.last().is_some_and(|line| line.code.is_empty()) {
                         self.lines.pop();
                     }
                     segment = vec![*close];
@@ -168,10 +197,7 @@ impl Layout<'_, '_> {
     fn trail(&mut self, token: Option<usize>) {
         let Some(token) = token else { return };
         let Some(line) = self.lines.last_mut() else { return };
-        for comment in &self.pieces[token].trail {
-            line.push_str(if comment.starts_with("//") { "  " } else { " " });
-            line.push_str(comment);
-        }
+        line.comment = self.pieces[token].trail.join(" ");
     }
 
     /// Tokens on one line; comments between them are part of it, the last token's are not.
@@ -291,11 +317,9 @@ fn spaced(a: &Piece<'_>, b: &Piece<'_>) -> bool {
 
 /// How much a break between two tokens hurts; `None` where there is none.
 fn break_class(a: &Piece<'_>, b: &Piece<'_>) -> Option<usize> {
-    const CLAUSES: [&str; 11] = [
-        "reserve", "fit", "reuse", "where", "at", "keep", "cache", "lease", "growing", "from",
-        "when",
-    ];
-    let closed = a.is(b')') || a.is(b']');
+    const CLAUSES: [&str; 10] =
+        ["reserve", "reuse", "where", "at", "keep", "cache", "lease", "growing", "from", "when"];
+    let closed = a.is(b')') || a.is(b']') || a.text == "fit";
     if closed && b.tok == Tok::Name && CLAUSES.contains(&b.text) {
         return Some(0);
     }

@@ -26,8 +26,12 @@ use crate::source::{Sources, Span};
 /// Most statements of a linked program; a server is copied to every `request`.
 const MAX_STATEMENTS: usize = 100_000;
 
-/// Most nodes of all expressions of a linked program; a binding is copied to every use.
-const MAX_NODES: usize = 2_000_000;
+/// Most nodes of all expressions of a linked program.
+const MAX_NODES: usize = 1_000_000;
+
+/// Most nodes of a binding's expression with all bindings it uses put in. It is copied to every
+/// use, so bindings of bindings can double with every step.
+const MAX_BINDING: usize = 10_000;
 
 /// Most pools, and most stages, with all members counted.
 const MAX_MEMBERS: usize = 10_000;

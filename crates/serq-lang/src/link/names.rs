@@ -190,7 +190,15 @@ impl<'a> Linker<'a> {
             let visible = std::mem::replace(&mut binds.visible, at);
             let before = self.nodes;
             let linked = self.expr(value, place);
-            let size = self.nodes - before;
+            let (mut linked, mut size) = (linked, self.nodes - before);
+            if size > super::MAX_BINDING {
+                let message = format!("the binding `{name}` is too large");
+                let d = Diagnostic::new(Code::E0425, value.span, message)
+                    .at(format!("more than {} parts with the bindings in it", super::MAX_BINDING))
+                    .help("compute shared parts with `set` before the hold");
+                self.report(d);
+                (linked, size) = (CExpr::Num(1.0), 1);
+            }
             if let Some(binds) = &mut self.binds {
                 binds.visible = visible;
                 binds.done[at][kind] = Some((linked, size));

@@ -54,6 +54,14 @@ impl Parser<'_> {
         Ok(e)
     }
 
+    /// The same directly behind a word, as in a call.
+    pub(super) fn tight_parens(&mut self) -> Parse<Expr> {
+        if self.at_sign("(") {
+            self.hints[self.at] = Hint::CallParen;
+        }
+        self.parens()
+    }
+
     /// `( expression, ... )`, at least one.
     pub(super) fn parens_list(&mut self) -> Parse<Vec<Expr>> {
         self.expect("(")?;

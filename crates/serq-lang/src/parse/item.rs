@@ -29,7 +29,6 @@ impl Parser<'_> {
         }
         // Up to the last token: what is missing is missing there.
         program.span = Span { start: 0, ..self.before() };
-        self.check_structure(&program);
         program
     }
 
@@ -210,8 +209,10 @@ impl Parser<'_> {
         self.expect(":")?;
         let word = self.token().span;
         let kind = match self.one_of("a kind of stage", &KINDS)? {
-            "fifo" => StageKind::Fifo(if self.at_sign("(") { Some(self.parens()?) } else { None }),
-            "ps" => StageKind::Ps(self.parens()?),
+            "fifo" => {
+                StageKind::Fifo(if self.at_sign("(") { Some(self.tight_parens()?) } else { None })
+            }
+            "ps" => StageKind::Ps(self.tight_parens()?),
             "delay" => StageKind::Delay,
             _ => {
                 let mut step = self.step()?;

@@ -14,6 +14,8 @@ mod stmt;
 mod structure;
 mod workload;
 
+pub(crate) use structure::check_structure;
+
 use crate::ast;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::lex::{Tok, Token, lex};

@@ -77,9 +77,9 @@ impl Parser<'_> {
 
     fn law(&mut self) -> Parse<ArriveLaw> {
         Ok(match self.one_of("a law of arrivals", &LAWS)? {
-            "poisson" => ArriveLaw::Poisson(self.parens()?),
-            "closed" => ArriveLaw::Closed(self.parens()?),
-            "batch" => ArriveLaw::Batch(self.parens()?),
+            "poisson" => ArriveLaw::Poisson(self.tight_parens()?),
+            "closed" => ArriveLaw::Closed(self.tight_parens()?),
+            "batch" => ArriveLaw::Batch(self.tight_parens()?),
             _ => ArriveLaw::None,
         })
     }

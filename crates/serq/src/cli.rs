@@ -1,0 +1,172 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+const ABOUT: &str = "Deployments of language models as programs, and a simulator that runs them";
+
+const EXAMPLES: &str = "\
+Examples:
+  serq new mine                               write mine.sq, a small deployment to start from
+  serq run mine.sq                            run it and show what was measured
+  serq run mine.sq --set lambda=2 --seeds 8   another load, eight seeds, intervals over them
+  serq check mine.sq                          only check it
+  serq explain E0501                          what a message means, with a program that gives it
+
+Exit codes: 0 done, 1 the program does not load, link or run, 2 wrong usage.";
+
+#[derive(Debug, Parser)]
+#[command(name = "serq", version, about = ABOUT, after_help = EXAMPLES)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Check(CheckArgs),
+    Run(RunArgs),
+    Ir(IrArgs),
+    Fmt(FmtArgs),
+    Explain(ExplainArgs),
+    New(NewArgs),
+}
+
+/// Check programs without running them
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  serq check mine.sq
+  serq check mine.sq --set blocks=100        is it still valid with less memory?
+  serq check --json mine.sq                  findings for an editor or a script
+
+With --json, standard output is an array with one object per finding: code, severity, message,
+primary and labels (file, line, column, end_line, end_column, offset, length, text), help,
+suggestion.")]
+pub(crate) struct CheckArgs {
+    /// Programs: text, or the JSON form if the name ends in .json
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Give a `let` another value, as name=expression
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Findings as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What is run, and on what.
+#[derive(Debug, Args)]
+pub(crate) struct Input {
+    /// The program: text, or the JSON form if the name ends in .json
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Give a `let` another value, as name=expression; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Seed of the random numbers, instead of the program's
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Seconds to simulate, instead of the program's
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) horizon: Option<f64>,
+    /// Seconds before measurements begin, instead of the program's
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) warmup: Option<f64>,
+    /// Sessions to replay (rows session,turn,new,out,think[,forced]), instead of the program's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+/// Run a program and show what was measured
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  serq run mine.sq
+  serq run mine.sq --set lambda=2 --set 'blocks=4*1024'
+  serq run mine.sq --seeds 8                  seeds 1 to 8 on all cores, intervals over the seeds
+  serq run mine.sq --horizon 60 --warmup 10   a quick look
+  serq run mine.sq --json > report.json
+  serq run mine.sq --csv samples              one file per observe: time,session,turn,value
+  serq run mine.sq --trace sessions.csv       replay recorded sessions
+
+A run depends on the program, its settings and the seed alone: the same three give the same bytes
+on every machine.")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) input: Input,
+    /// Run this many seeds, from the seed on, over all cores
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) seeds: u32,
+    /// Another quantile of every observe, between 0 and 1; may be repeated
+    #[arg(long = "quantile", value_name = "Q")]
+    pub(crate) quantiles: Vec<f64>,
+    /// The report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write every sample into this folder, one file per observe
+    #[arg(long, value_name = "DIR")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Fail (exit code 1) if work was rejected, or sessions can never go on
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+/// Show the representation that a program stands for, as JSON
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  serq ir mine.sq > mine.json
+  serq run mine.json                         the same run
+  serq ir mine.sq --no-spans | diff - old.json")]
+pub(crate) struct IrArgs {
+    #[command(flatten)]
+    pub(crate) input: Input,
+    /// Put the sessions of the trace into the result
+    #[arg(long)]
+    pub(crate) inline_trace: bool,
+    /// Leave out source positions
+    #[arg(long)]
+    pub(crate) no_spans: bool,
+}
+
+/// Lay out programs in the one common way
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  serq fmt mine.sq             rewrite the file
+  serq fmt --check *.sq        exit code 1 if a file would change
+  serq fmt - < mine.sq         standard input to standard output")]
+pub(crate) struct FmtArgs {
+    /// Programs; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Change nothing; name the files that would change
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// Explain a code of a message
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  serq explain E0501
+  serq explain               all codes")]
+pub(crate) struct ExplainArgs {
+    /// Such as E0303; without one, every code is listed
+    #[arg(value_name = "CODE")]
+    pub(crate) code: Option<String>,
+}
+
+/// Write a small deployment to start from
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  serq new mine && serq run mine.sq")]
+pub(crate) struct NewArgs {
+    /// The file to write; `.sq` is added if it has no ending
+    #[arg(value_name = "NAME")]
+    pub(crate) name: PathBuf,
+}

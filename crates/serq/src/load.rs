@@ -1,0 +1,168 @@
+//! From a file to a program that can run.
+
+use std::path::{Path, PathBuf};
+
+use serq_lang::diag::{Diagnostic, Diagnostics, render_all};
+use serq_lang::ir::{self, Program, Trace};
+use serq_lang::source::{Source, Sources};
+use serq_lang::{compile, trace};
+
+use crate::cli::Input;
+use crate::out::{Done, Failure};
+
+/// Largest trace that is read, in bytes: offsets into it are 32 bits wide.
+const MAX_TRACE_BYTES: u64 = 2 << 30;
+
+/// A program and what messages about it point into.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) program: Program,
+    pub(crate) sources: Sources,
+    pub(crate) warnings: Vec<Diagnostic>,
+}
+
+/// Why a file is no program.
+pub(crate) enum Refused {
+    Failure(Failure),
+    /// Findings about a text, with their sources.
+    Findings(Vec<Diagnostic>, Sources),
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Refused::Failure(failure)
+    }
+}
+
+impl Refused {
+    /// As it is shown to people. A mistake in an override is one of the command line.
+    pub(crate) fn failure(self) -> Failure {
+        match self {
+            Refused::Failure(failure) => failure,
+            Refused::Findings(findings, sources) => {
+                let override_at_fault = findings.iter().any(|d| d.primary.span.source > 0);
+                let code = if override_at_fault { 2 } else { 1 };
+                Failure { code, text: render_all(&findings, &sources) }
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Done<Vec<u8>> {
+    std::fs::read(path)
+        .map_err(|e| Failure::program(format!("error: cannot read {}: {e}", path.display())))
+}
+
+/// Whether a path names the JSON form.
+fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"))
+}
+
+/// Reads and links a program; a trace it names is not read.
+pub(crate) fn load(path: &Path, sets: &[String]) -> Result<Loaded, Refused> {
+    let bytes = read(path)?;
+    let name = path.display().to_string();
+    if is_json(path) {
+        if !sets.is_empty() {
+            let text = "error: --set changes a `let`, and the JSON form has none: its constants \
+                        are numbers already\n  = help: set it on the program's text";
+            return Err(Failure::usage(text).into());
+        }
+        let program = from_json(&name, &bytes)?;
+        return Ok(Loaded { program, sources: Sources::default(), warnings: Vec::new() });
+    }
+    let compiled = compile(&name, &bytes, sets);
+    match compiled.program {
+        Some(program) => Ok(Loaded {
+            program,
+            sources: compiled.sources,
+            warnings: compiled.diagnostics,
+        }),
+        None => Err(Refused::Findings(compiled.diagnostics, compiled.sources)),
+    }
+}
+
+fn from_json(name: &str, bytes: &[u8]) -> Done<Program> {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return Err(Failure::program(format!("error: {name} is not UTF-8 text")));
+    };
+    ir::from_json(text).map_err(|errors| Failure::program(ir_errors(name, &errors)))
+}
+
+/// Findings about a representation, for people.
+pub(crate) fn ir_errors(name: &str, errors: &[ir::IrError]) -> String {
+    let mut text = String::new();
+    for e in errors {
+        let place = e.place.as_ref().map_or_else(|| e.path.clone(), ToString::to_string);
+        text.push_str(&format!(
+            "error[{}]: {}\n --> {name}: {place}\n  = help: {}\n\n",
+            e.code, e.reason, e.help
+        ));
+    }
+    text
+}
+
+/// Loads a program with all that the command line says about it, ready to run.
+///
+/// A trace of the program is looked for beside the program, one of the command line where the
+/// command runs.
+pub(crate) fn input(args: &Input, inline_trace: bool) -> Done<Loaded> {
+    let mut loaded = load(&args.file, &args.sets).map_err(Refused::failure)?;
+    let program = &mut loaded.program;
+    program.seed = args.seed.unwrap_or(program.seed);
+    program.horizon = args.horizon.unwrap_or(program.horizon);
+    program.warmup = args.warmup.unwrap_or(program.warmup);
+    check_run(program)?;
+    let path = match (&args.trace, &program.trace) {
+        (Some(path), _) => Some(path.clone()),
+        (None, Some(Trace::File(name))) => Some(beside(&args.file, name)),
+        _ => None,
+    };
+    match path {
+        Some(path) if inline_trace => program.trace = Some(Trace::Inline(read_trace(&path)?)),
+        Some(path) if args.trace.is_some() => {
+            program.trace = Some(Trace::File(path.display().to_string()));
+        }
+        _ => {}
+    }
+    Ok(loaded)
+}
+
+fn check_run(program: &Program) -> Done {
+    let Program { horizon, warmup, .. } = *program;
+    if !(horizon.is_finite() && horizon > 0.0) {
+        let text = format!("error: a horizon of {horizon}\n  = help: give a positive number of seconds");
+        return Err(Failure::usage(text));
+    }
+    if !(warmup >= 0.0 && warmup < horizon) {
+        let text = format!(
+            "error: the warm-up of {warmup} does not end before the horizon {horizon}\n  \
+             = help: give --warmup as well, less than the horizon"
+        );
+        return Err(Failure::usage(text));
+    }
+    Ok(())
+}
+
+fn beside(program: &Path, name: &str) -> PathBuf {
+    program.parent().unwrap_or(Path::new("")).join(name)
+}
+
+fn read_trace(path: &Path) -> Done<Vec<Vec<ir::TraceTurn>>> {
+    let cannot = |why: String| {
+        Failure::program(format!("error: cannot read the trace {}: {why}", path.display()))
+    };
+    let size = std::fs::metadata(path).map_err(|e| cannot(e.to_string()))?.len();
+    if size > MAX_TRACE_BYTES {
+        return Err(cannot(format!("it has {size} bytes, and at most {MAX_TRACE_BYTES} are read")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| cannot(e.to_string()))?;
+    let mut diags = Diagnostics::default();
+    let sessions = trace::read_sessions(&text, 0, &mut diags);
+    if diags.has_errors() {
+        let mut sources = Sources::default();
+        sources.add(Source::new(path.display().to_string(), text));
+        return Err(Refused::Findings(diags.into_sorted(), sources).failure());
+    }
+    Ok(sessions)
+}

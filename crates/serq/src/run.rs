@@ -1,0 +1,206 @@
+//! `run`.
+
+use std::io::IsTerminal as _;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serq_lang::ir::Program;
+use serq_sim::{Observer, Options, Progress, Report, RunError, Sample};
+
+use crate::cli::RunArgs;
+use crate::csv::Csv;
+use crate::load::{self, Loaded};
+use crate::out::{self, Done, Failure};
+use crate::{check, fault, seeds};
+
+/// Notes of a report that `--strict` does not accept.
+const STRICT: [&str; 3] = ["rejected", "stuck", "deadlock"];
+
+/// Parts of a run that the progress bar distinguishes.
+const PARTS: u64 = 1000;
+
+pub(crate) fn run(args: &RunArgs) -> Done {
+    let loaded = load::input(&args.input, true)?;
+    check::warn(&loaded.warnings, &loaded.sources);
+    let first = loaded.program.seed;
+    let Some(last) = first.checked_add(u64::from(args.seeds) - 1) else {
+        return Err(Failure::usage("error: the seeds do not fit into 64 bits"));
+    };
+    let all: Vec<u64> = (first..=last).collect();
+    let reports = simulate(args, &loaded, &all)?;
+    let text = match (&reports[..], args.json) {
+        ([report], true) => report.to_json(),
+        ([report], false) => report.to_text(),
+        (reports, true) => seeds::to_json(reports),
+        (reports, false) => seeds::to_text(reports),
+    };
+    out::result(&text)?;
+    if args.strict {
+        strict(&reports)?;
+    }
+    Ok(())
+}
+
+fn strict(reports: &[Report]) -> Done {
+    let bad: Vec<String> = reports
+        .iter()
+        .flat_map(|r| r.notes.iter().map(move |note| (r.run.seed, note)))
+        .filter(|(_, note)| STRICT.contains(&note.code))
+        .map(|(seed, note)| format!("error: seed {seed}: {}", note.text))
+        .collect();
+    if bad.is_empty() { Ok(()) } else { Err(Failure::program(bad.join("\n"))) }
+}
+
+/// What all the runs of one command share.
+struct Shared<'a> {
+    args: &'a RunArgs,
+    program: &'a Program,
+    seeds: &'a [u64],
+    next: AtomicUsize,
+    failed: AtomicBool,
+    /// Parts done of each run.
+    parts: Vec<AtomicU64>,
+    bar: ProgressBar,
+    began: Instant,
+}
+
+/// Why one run has no report.
+enum Stopped {
+    Run(RunError),
+    Files(PathBuf, std::io::Error),
+}
+
+/// One run per seed, on all cores; the reports in the order of the seeds.
+fn simulate(args: &RunArgs, loaded: &Loaded, seeds: &[u64]) -> Done<Vec<Report>> {
+    let shared = Shared {
+        args,
+        program: &loaded.program,
+        seeds,
+        next: AtomicUsize::new(0),
+        failed: AtomicBool::new(false),
+        parts: seeds.iter().map(|_| AtomicU64::new(0)).collect(),
+        bar: bar(seeds.len() as u64 * PARTS),
+        began: Instant::now(),
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(seeds.len());
+    let results: Vec<Mutex<Option<Result<Report, Stopped>>>> =
+        seeds.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                loop {
+                    let at = shared.next.fetch_add(1, Ordering::Relaxed);
+                    if at >= seeds.len() || shared.failed.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let result = one(&shared, at);
+                    shared.failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                    if let Ok(mut slot) = results[at].lock() {
+                        *slot = Some(result);
+                    }
+                }
+            });
+        }
+    });
+    shared.bar.finish_and_clear();
+    let mut reports = Vec::new();
+    for (slot, seed) in results.into_iter().zip(seeds) {
+        match slot.into_inner() {
+            Ok(Some(Ok(report))) => reports.push(report),
+            Ok(Some(Err(Stopped::Files(dir, e)))) => {
+                let text = format!("error: cannot write samples into {}: {e}", dir.display());
+                return Err(Failure::program(text));
+            }
+            Ok(Some(Err(Stopped::Run(error)))) => {
+                let mut failure = fault::failure(&error, &args.input.file, &loaded.sources);
+                if seeds.len() > 1 {
+                    failure.text.push_str(&format!("this was the run with seed {seed}\n"));
+                }
+                return Err(failure);
+            }
+            // Not begun, because another run failed; that one is reported.
+            Ok(None) => {}
+            Err(_) => return Err(Failure::program("error: a run broke off; this is a fault of serq")),
+        }
+    }
+    Ok(reports)
+}
+
+fn one(shared: &Shared<'_>, at: usize) -> Result<Report, Stopped> {
+    let seed = shared.seeds[at];
+    let dir = shared.args.csv.as_deref().map(|dir| samples_dir(dir, shared, seed));
+    let csv = match &dir {
+        None => None,
+        Some(dir) => {
+            Some(Csv::create(dir, shared.program).map_err(|e| Stopped::Files(dir.clone(), e))?)
+        }
+    };
+    let options = Options {
+        seed: Some(seed),
+        quantiles: shared.args.quantiles.clone(),
+        ..Options::default()
+    };
+    let mut watch = Watch { shared, at, csv };
+    let report = serq_sim::run(shared.program, &options, &mut watch).map_err(Stopped::Run)?;
+    if let (Some(csv), Some(dir)) = (watch.csv, dir) {
+        csv.finish().map_err(|e| Stopped::Files(dir, e))?;
+    }
+    shared.progress(at, PARTS);
+    Ok(report)
+}
+
+/// One folder for one run, a folder in it per seed for several.
+fn samples_dir(dir: &Path, shared: &Shared<'_>, seed: u64) -> PathBuf {
+    if shared.seeds.len() == 1 { dir.to_owned() } else { dir.join(format!("seed-{seed}")) }
+}
+
+impl Shared<'_> {
+    fn progress(&self, at: usize, parts: u64) {
+        self.parts[at].store(parts, Ordering::Relaxed);
+        // Short runs show no bar.
+        if self.began.elapsed() > Duration::from_millis(500) {
+            self.bar.set_position(self.parts.iter().map(|p| p.load(Ordering::Relaxed)).sum());
+        }
+    }
+}
+
+fn bar(length: u64) -> ProgressBar {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let bar = ProgressBar::with_draw_target(Some(length), target);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Watches one run.
+struct Watch<'a> {
+    shared: &'a Shared<'a>,
+    at: usize,
+    csv: Option<Csv>,
+}
+
+impl Observer for Watch<'_> {
+    fn sample(&mut self, sample: &Sample) {
+        if let Some(csv) = &mut self.csv {
+            csv.write(sample);
+        }
+    }
+
+    fn progress(&mut self, progress: &Progress) -> ControlFlow<()> {
+        let share = (progress.time / progress.horizon).clamp(0.0, 1.0);
+        self.shared.progress(self.at, (share * PARTS as f64) as u64);
+        if self.shared.failed.load(Ordering::Relaxed) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}

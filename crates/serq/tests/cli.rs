@@ -1,0 +1,274 @@
+//! The command as a process: what it prints where, and its exit codes.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const QUEUE: &str = "\
+let lambda = 0.5;
+stage server : fifo;
+workload { arrive poisson(lambda); }
+session {
+  set came = now;
+  run server (~exp(1));
+  observe sojourn = now - came;
+}
+run { horizon 2000; warmup 200; }
+";
+
+/// A folder with `queue.sq` and what `extra` lists.
+fn folder(extra: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, text) in [("queue.sq", QUEUE)].iter().chain(extra) {
+        std::fs::write(dir.path().join(name), text).expect("a file");
+    }
+    dir
+}
+
+fn serq(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_serq")).current_dir(dir).args(args).output().expect("it runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// Runs and compares the exit code, and what both outputs must contain.
+fn check(dir: &Path, args: &[&str], code: i32, stdout: &[&str], stderr: &[&str]) -> Output {
+    let output = serq(dir, args);
+    let (o, e) = (out(&output), err(&output));
+    assert_eq!(output.status.code(), Some(code), "{args:?}\n{o}\n{e}");
+    for want in stdout {
+        assert!(o.contains(want), "{args:?}: {want:?} in\n{o}");
+    }
+    for want in stderr {
+        assert!(e.contains(want), "{args:?}: {want:?} in\n{e}");
+    }
+    output
+}
+
+#[test]
+fn usage() {
+    let dir = folder(&[]);
+    let at = dir.path();
+    check(at, &["--help"], 0, &["serq new mine", "serq explain", "Exit codes"], &[]);
+    check(at, &["run", "--help"], 0, &["--seeds", "Examples:"], &[]);
+    check(at, &[], 2, &[], &["Usage"]);
+    check(at, &["frobnicate"], 2, &[], &["frobnicate"]);
+    check(at, &["run", "queue.sq", "--seeds", "0"], 2, &[], &["--seeds"]);
+    check(at, &["run", "none.sq"], 1, &[], &["cannot read none.sq"]);
+}
+
+#[test]
+fn check_and_overrides() {
+    let bad = QUEUE.replace("(~exp(1))", "(~expo(1))");
+    let dir = folder(&[("bad.sq", &bad)]);
+    let at = dir.path();
+    check(at, &["check", "queue.sq"], 0, &["queue.sq: ok: 0 pools, 1 stage"], &[]);
+    check(
+        at,
+        &["check", "queue.sq", "bad.sq"],
+        1,
+        &["queue.sq: ok"],
+        &["error[E0305]: unknown distribution `expo`", "--> bad.sq:6:16", "did you mean `exp`?"],
+    );
+    let json = check(at, &["check", "--json", "bad.sq"], 1, &[], &[]);
+    let findings: serde_json::Value = serde_json::from_str(&out(&json)).expect("JSON");
+    assert_eq!(findings[0]["code"], "E0305");
+    assert_eq!(findings[0]["primary"]["line"], 6);
+    assert_eq!(findings[0]["suggestion"]["replacement"], "exp");
+    check(at, &["check", "queue.sq", "--set", "lambda=1/4"], 0, &["ok"], &[]);
+    check(
+        at,
+        &["check", "queue.sq", "--set", "lamda=1"],
+        2,
+        &[],
+        &["error[E0601]", "--> --set:1:1", "did you mean `lambda`?"],
+    );
+    check(at, &["check", "queue.sq", "--set", "lambda=-1"], 1, &[], &["E0408"]);
+    check(at, &["check", "queue.sq", "--set", "lambda"], 2, &[], &["expected `=`"]);
+}
+
+#[test]
+fn run_is_a_function_of_program_settings_and_seed() {
+    let dir = folder(&[]);
+    let at = dir.path();
+    let first = check(at, &["run", "queue.sq"], 0, &["sojourn", "server"], &[]);
+    assert_eq!(out(&first), out(&serq(at, &["run", "queue.sq"])));
+    assert_ne!(out(&first), out(&serq(at, &["run", "queue.sq", "--seed", "2"])));
+    assert_ne!(out(&first), out(&serq(at, &["run", "queue.sq", "--set", "lambda=0.6"])));
+
+    let json = check(at, &["run", "queue.sq", "--json", "--quantile", "0.95"], 0, &[], &[]);
+    let report: serde_json::Value = serde_json::from_str(&out(&json)).expect("JSON");
+    assert_eq!(report["run"]["horizon"], 2000.0);
+    assert_eq!(report["observes"]["sojourn"]["quantiles"][0]["q"], 0.95);
+
+    // Several seeds are the single runs, in order, however many cores there are.
+    let seeds = check(at, &["run", "queue.sq", "--seeds", "3", "--json"], 0, &[], &[]);
+    let seeds: serde_json::Value = serde_json::from_str(&out(&seeds)).expect("JSON");
+    let single = serq(at, &["run", "queue.sq", "--seed", "3", "--json"]);
+    let single: serde_json::Value = serde_json::from_str(&out(&single)).expect("JSON");
+    assert_eq!(seeds["reports"].as_array().map(Vec::len), Some(3));
+    assert_eq!(seeds["reports"][2], single);
+    let means: Vec<f64> = (0..3)
+        .map(|k| seeds["reports"][k]["observes"]["sojourn"]["mean"].as_f64().expect("a number"))
+        .collect();
+    let mean = seeds["across"]["sojourn mean"]["mean"].as_f64().expect("a number");
+    assert!((mean - means.iter().sum::<f64>() / 3.0).abs() < 1e-12);
+    check(at, &["run", "queue.sq", "--seeds", "3"], 0, &["seeds 1 to 3", "sojourn mean"], &[]);
+
+    check(at, &["run", "queue.sq", "--horizon", "100"], 2, &[], &["give --warmup as well"]);
+    check(
+        at,
+        &["run", "queue.sq", "--horizon", "100", "--warmup", "10"],
+        0,
+        &["horizon 100 s"],
+        &[],
+    );
+}
+
+#[test]
+fn samples_go_to_files() {
+    let dir = folder(&[]);
+    let at = dir.path();
+    let report = serq(at, &["run", "queue.sq", "--json", "--csv", "samples"]);
+    let report: serde_json::Value = serde_json::from_str(&out(&report)).expect("JSON");
+    let text = std::fs::read_to_string(at.join("samples/sojourn.csv")).expect("the samples");
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("time,session,turn,value"));
+    let values: Vec<f64> =
+        lines.map(|l| l.rsplit(',').next().expect("a value").parse().expect("a number")).collect();
+    assert_eq!(Some(values.len() as u64), report["observes"]["sojourn"]["count"].as_u64());
+    let mean = report["observes"]["sojourn"]["mean"].as_f64().expect("a number");
+    assert!((values.iter().sum::<f64>() / values.len() as f64 - mean).abs() < 1e-9);
+    check(at, &["run", "queue.sq", "--seeds", "2", "--csv", "all"], 0, &[], &[]);
+    assert!(at.join("all/seed-2/sojourn.csv").exists());
+    check(at, &["run", "queue.sq", "--csv", "queue.sq"], 1, &[], &["cannot write samples"]);
+}
+
+#[test]
+fn the_json_form_runs_too() {
+    let dir = folder(&[]);
+    let at = dir.path();
+    let ir = out(&serq(at, &["ir", "queue.sq"]));
+    std::fs::write(at.join("queue.json"), &ir).expect("a file");
+    assert_eq!(out(&serq(at, &["run", "queue.sq"])), out(&serq(at, &["run", "queue.json"])));
+    assert_eq!(out(&serq(at, &["ir", "queue.json"])), ir);
+    assert!(!out(&serq(at, &["ir", "queue.sq", "--no-spans"])).contains("spans"));
+    check(at, &["run", "queue.json", "--set", "lambda=1"], 2, &[], &["has none"]);
+    check(at, &["check", "queue.json"], 0, &["ok"], &[]);
+    std::fs::write(at.join("bad.json"), ir.replace("\"base\": 0", "\"base\": 7")).expect("a file");
+    check(at, &["check", "bad.json"], 1, &[], &["error[ir-index]", "bad.json"]);
+}
+
+#[test]
+fn traces_beside_the_program_and_here() {
+    let replay = "\
+stage server : fifo;
+stage tool : delay;
+workload { arrive batch(2); trace \"two.csv\" ordered; }
+session {
+  loop {
+    turn;
+    run server (new);
+    observe done = now;
+    branch (!more) { end; }
+    tool think;
+  }
+}
+run { horizon 100; }
+";
+    let two = "session,turn,new,out,think\na,1,2,1,5\na,2,3,1,0\nb,1,4,1,0\n";
+    let dir = folder(&[]);
+    let at = dir.path();
+    std::fs::create_dir(at.join("sub")).expect("a folder");
+    std::fs::write(at.join("sub/replay.sq"), replay).expect("a file");
+    std::fs::write(at.join("sub/two.csv"), two).expect("a file");
+    std::fs::write(at.join("one.csv"), "x,1,7,1,0\n").expect("a file");
+    let done = |args: &[&str]| {
+        let output = check(at, args, 0, &[], &[]);
+        assert_eq!(err(&output), "");
+        let text = std::fs::read_to_string(at.join("csv/done.csv")).expect("the samples");
+        let values = text.lines().skip(1).map(|l| l.rsplit(',').next().unwrap_or("").to_owned());
+        values.collect::<Vec<_>>().join(" ")
+    };
+    // a: 0..2, thinks 5, 7..10; b waits for a: 2..6.
+    assert_eq!(done(&["run", "sub/replay.sq", "--csv", "csv"]), "2 6 10");
+    assert_eq!(done(&["run", "sub/replay.sq", "--csv", "csv", "--trace", "one.csv"]), "7 14");
+    let inlined = out(&serq(at, &["ir", "sub/replay.sq", "--inline-trace"]));
+    std::fs::write(at.join("inlined.json"), inlined).expect("a file");
+    assert_eq!(done(&["run", "inlined.json", "--csv", "csv"]), "2 6 10");
+    check(at, &["run", "sub/replay.sq", "--trace", "none.csv"], 1, &[], &["cannot read the trace"]);
+    std::fs::write(at.join("bad.csv"), "a,1,2,1,5\na,2,three,1,0\na,3,1\n").expect("a file");
+    check(
+        at,
+        &["run", "sub/replay.sq", "--trace", "bad.csv"],
+        1,
+        &[],
+        &[
+            "error[E0603]: `new` is `three`",
+            "--> bad.csv:2:1",
+            "3 columns instead of 5 or 6",
+            "2 errors",
+        ],
+    );
+}
+
+/// An error of a run names the program's line, the time and the session.
+#[test]
+fn run_time_errors_have_a_place() {
+    let text = QUEUE.replace("run server (~exp(1));", "run server (1 - serial);");
+    let dir = folder(&[("negative.sq", &text)]);
+    check(
+        dir.path(),
+        &["run", "negative.sq"],
+        1,
+        &[],
+        &["--> negative.sq:6:3", "6 |   run server (1 - serial);", "session 2", "at time"],
+    );
+}
+
+#[test]
+fn strict_refuses_rejections() {
+    let text = "\
+pool kv { cap 10; }
+stage server : fifo;
+workload { arrive batch(3); }
+session { hold kv (8 + serial * 2) { run server (1); } }
+run { horizon 10; }
+";
+    let dir = folder(&[("big.sq", text)]);
+    check(dir.path(), &["run", "big.sq"], 0, &["kv"], &[]);
+    check(dir.path(), &["run", "big.sq", "--strict"], 1, &["kv"], &["asked for more than its cap"]);
+}
+
+#[test]
+fn fmt_in_place_and_from_standard_input() {
+    let messy = QUEUE.replace("let lambda = 0.5;", "let   lambda=0.5 ;");
+    let dir = folder(&[("messy.sq", &messy), ("broken.sq", "let a = ;\n")]);
+    let at = dir.path();
+    let read = |name: &str| std::fs::read_to_string(at.join(name)).expect("a file");
+    check(at, &["fmt", "--check", "queue.sq"], 0, &[], &[]);
+    check(at, &["fmt", "--check", "queue.sq", "messy.sq"], 1, &["messy.sq"], &[]);
+    assert_eq!(read("messy.sq"), messy);
+    check(at, &["fmt", "messy.sq"], 0, &[], &[]);
+    assert_eq!(read("messy.sq"), QUEUE);
+    check(at, &["fmt", "broken.sq"], 1, &[], &["E0105"]);
+    assert_eq!(read("broken.sq"), "let a = ;\n");
+    assert_eq!(std::fs::read_dir(at).expect("the folder").count(), 3, "nothing is left over");
+}
+
+#[test]
+fn explain_and_new() {
+    let dir = folder(&[]);
+    let at = dir.path();
+    check(at, &["explain", "e0501"], 0, &["E0501", "at admission", "hold kv"], &[]);
+    check(at, &["explain"], 0, &["E0101", "W0703"], &[]);
+    check(at, &["explain", "E051"], 2, &[], &["no code `E051`"]);
+    check(at, &["new", "mine"], 0, &["serq run mine.sq"], &[]);
+    check(at, &["run", "mine.sq", "--horizon", "20", "--warmup", "2"], 0, &["ttft"], &[]);
+    check(at, &["new", "mine"], 1, &[], &["exists already"]);
+}

@@ -1,0 +1,70 @@
+//! Every program in `examples/`, and the starter of `serq new`: it links without a warning, stands
+//! in the common layout, says what it shows and how to run it, survives JSON, and runs; text and
+//! JSON give the same report, byte for byte.
+
+use std::path::{Path, PathBuf};
+
+use serq_lang::diag::render_all;
+use serq_lang::fmt::format;
+use serq_lang::{compile, ir};
+use serq_sim::{NoObserver, Options, run};
+
+/// Seconds that are simulated here.
+const SHORT: f64 = 60.0;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn check(name: &str, text: &str) {
+    let compiled = compile(name, text.as_bytes(), &[]);
+    let shown = render_all(&compiled.diagnostics, &compiled.sources);
+    assert!(compiled.diagnostics.is_empty(), "{shown}");
+    let program = compiled.program.expect("no finding, so a program");
+
+    let laid_out = format(name, text).expect("it parses");
+    assert_eq!(laid_out, text, "{name} is not in the common layout: serq fmt");
+
+    let again = ir::from_json(&ir::to_json(&program)).expect("it reads what it writes");
+    assert_eq!(again, program, "{name}");
+
+    let options =
+        Options { horizon: Some(SHORT), warmup: Some(SHORT / 10.0), ..Options::default() };
+    let report = run(&program, &options, &mut NoObserver).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert!(report.run.events > 0, "{name} does nothing");
+    let mut bare = again;
+    bare.spans = None;
+    let from_json = run(&bare, &options, &mut NoObserver).expect("as before");
+    assert_eq!(from_json.to_json(), report.to_json(), "{name}");
+    for observe in &report.observes {
+        assert!(observe.mean.is_finite(), "{name}: no sample of {}", observe.name);
+    }
+}
+
+#[test]
+fn every_example_runs() {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(root().join("examples")).expect("examples") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|e| e != "sq") {
+            continue;
+        }
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).expect("a text");
+        let head: Vec<&str> = text.lines().take_while(|l| l.starts_with("//")).collect();
+        let head = head.join("\n");
+        assert!(head.contains("Shows:"), "{name} does not say what it shows");
+        assert!(head.contains(&format!("serq run examples/{name}.sq")), "{name}: how to run it");
+        check(&format!("{name}.sq"), &text);
+        names.push(name);
+    }
+    names.sort();
+    for name in ["closed", "lecture_pd", "llmd_pd", "mg1", "ps", "routing", "vllm"] {
+        assert!(names.iter().any(|n| n == name), "{name} is missing");
+    }
+}
+
+#[test]
+fn the_starter_runs() {
+    check("starter.sq", include_str!("../src/starter.sq"));
+}
