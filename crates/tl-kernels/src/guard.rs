@@ -92,8 +92,10 @@ type Results = Vec<(&'static str, Vec<u32>)>;
 
 /// Sizes around whole vectors; tiles of every size, with the rests that follow them.
 const LENGTHS: [usize; 6] = [64, 1, 15, 16, 17, 37];
-const ROWS: [usize; 6] = [1, 2, 3, 5, 6, 7];
+const ROWS: [usize; 8] = [1, 2, 3, 5, 6, 7, 13, 15];
 const COLUMNS: [usize; 2] = [5, 7];
+/// Columns summed over by products of many rows in several chunks.
+const LONG: usize = 2000;
 
 fn battery(kernels: Kernels) -> Results {
     let mut results = Results::new();
@@ -213,6 +215,12 @@ fn products(kernels: Kernels, numbers: &mut Numbers, results: &mut Results) {
             }
         }
     }
+    let (m, n) = (13, 3);
+    let w = Weights::from_f16(n, LONG, numbers.f16s(n * LONG)).expect("n * k elements");
+    let act = numbers.f32s(m * LONG, 1.0);
+    let mut out = vec![0.0; m * n];
+    kernels.matmul(&team, &mut out, &act, &w, m);
+    results.push(("product in chunks", bits(&out)));
 }
 
 /// Query heads, KV heads, head dimension, rows: a few queries read in place, many that gather,

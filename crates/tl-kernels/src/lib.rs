@@ -30,6 +30,7 @@ mod guard;
 mod isa;
 mod kernels;
 mod matmul;
+mod panel;
 mod quant;
 mod rows;
 mod simd;

@@ -53,7 +53,8 @@ impl fmt::Display for Quant {
 /// How far ahead of their use blocks are asked for.
 const AHEAD_BYTES: usize = 4 * 1024;
 
-/// Expands `n` rows of `k` weights.
+/// Expands `n` rows of `k` weights, in planes (see `panel.rs`; portable code has one), and asks for
+/// what lies `ahead` bytes further.
 ///
 /// # Safety
 /// `from` holds the rows in blocks of `quant`, those of `to` hold `k` elements.
@@ -64,13 +65,14 @@ pub(crate) unsafe fn expand(
     from: Mat<u8>,
     k: usize,
     n: usize,
+    ahead: usize,
 ) {
     // SAFETY: the caller's contract.
     unsafe {
         match quant {
-            Quant::Q4_0 => expand_q4_0(token, to, from, k, n),
-            Quant::Q4_1 => expand_q4_1(token, to, from, k, n),
-            Quant::Q8_0 => expand_q8_0(token, to, from, k, n),
+            Quant::Q4_0 => expand_q4_0(token, to, from, k, n, ahead),
+            Quant::Q4_1 => expand_q4_1(token, to, from, k, n, ahead),
+            Quant::Q8_0 => expand_q8_0(token, to, from, k, n, ahead),
         }
     }
 }
@@ -136,19 +138,26 @@ impl Format for Q8_0 {
 /// # Safety
 /// As [`expand`].
 #[inline(always)]
-unsafe fn expand_kernel<S: Simd, F: Format>(s: S, to: MatMut, from: Mat<u8>, k: usize, n: usize) {
+unsafe fn expand_kernel<S: Simd, F: Format>(
+    s: S,
+    to: MatMut,
+    from: Mat<u8>,
+    k: usize,
+    n: usize,
+    ahead: usize,
+) {
     for i in 0..n {
         // SAFETY: the caller's contract.
         unsafe {
-            let (mut block, to) = (from.row(i), to.from_row(i).at);
-            let mut d = 0;
-            while d < k {
-                prefetch(block.wrapping_add(AHEAD_BYTES));
+            let (mut block, mut to) = (from.row(i), to.from_row(i).at);
+            let plane = k / LANES * S::WIDTH;
+            for _ in 0..k / Quant::BLOCK {
+                prefetch(block.wrapping_add(ahead));
                 let [first, second] = F::weights(s, block);
-                s.store(to.add(d), first);
-                s.store(to.add(d + LANES), second);
+                s.store_planes(to, plane, first);
+                s.store_planes(to.add(S::WIDTH), plane, second);
                 block = block.add(F::QUANT.block_bytes());
-                d += Quant::BLOCK;
+                to = to.add(2 * S::WIDTH);
             }
         }
     }
@@ -259,11 +268,11 @@ unsafe fn fused_tile<S: Simd, F: Format, const M: usize, const N: usize>(
 }
 
 dispatch! { unsafe fn expand_q4_0 = expand_kernel::<Q4_0>(
-to: MatMut, from: Mat<u8>, k: usize, n: usize) }
+to: MatMut, from: Mat<u8>, k: usize, n: usize, ahead: usize) }
 dispatch! { unsafe fn expand_q4_1 = expand_kernel::<Q4_1>(
-to: MatMut, from: Mat<u8>, k: usize, n: usize) }
+to: MatMut, from: Mat<u8>, k: usize, n: usize, ahead: usize) }
 dispatch! { unsafe fn expand_q8_0 = expand_kernel::<Q8_0>(
-to: MatMut, from: Mat<u8>, k: usize, n: usize) }
+to: MatMut, from: Mat<u8>, k: usize, n: usize, ahead: usize) }
 dispatch! { unsafe fn product_q4_0 = product_kernel::<Q4_0>(
 out: MatMut, act: Mat<f32>, w: Mat<u8>, k: usize, m: usize, n: usize) }
 dispatch! { unsafe fn product_q4_1 = product_kernel::<Q4_1>(

@@ -53,6 +53,13 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// `p` is writable for 16 elements; no alignment is needed.
     unsafe fn store(self, p: *mut f32, v: Self::V);
 
+    /// Stores lanes register by register, `plane` elements apart: [`Simd::WIDTH`] lanes at `p`, the
+    /// next at `p + plane`.
+    ///
+    /// # Safety
+    /// Each place is writable; no alignment is needed.
+    unsafe fn store_planes(self, p: *mut f32, plane: usize, v: Self::V);
+
     /// Rounds to nearest even, overflow to infinity, NaN to a quiet NaN.
     ///
     /// # Safety

@@ -51,6 +51,18 @@ impl MatMut {
     }
 }
 
+impl<T> Mat<T> {
+    /// The columns from column `j` on.
+    ///
+    /// # Safety
+    /// Column `j` is inside what `at` points to.
+    #[inline(always)]
+    pub(crate) unsafe fn from_column(self, j: usize) -> Mat<T> {
+        // SAFETY: the caller vouches for the column.
+        unsafe { Mat { at: self.at.add(j), stride: self.stride } }
+    }
+}
+
 // SAFETY: plain addresses; the parts of a job read what nobody writes ..
 unsafe impl<T: Sync> Sync for Mat<T> {}
 // SAFETY: .. and write disjoint elements.

@@ -166,7 +166,7 @@ impl Weights {
                 let to = MatMut { at: out.as_mut_ptr(), stride: self.k };
                 let from = Mat { at: row.as_ptr(), stride: self.stride };
                 // SAFETY: one row of `k`, whole blocks; portable code needs no instructions.
-                unsafe { expand(Token::Portable(Portable), *quant, to, from, self.k, 1) }
+                unsafe { expand(Token::Portable(Portable), *quant, to, from, self.k, 1, 0) }
             }
         }
     }

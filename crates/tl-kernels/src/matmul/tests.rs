@@ -75,6 +75,8 @@ fn shapes_large_enough_to_be_shared() {
         check(65, 1536, f16, &[1, 3, 40], &teams);
         check(5, 4099, f16, &[1, 13], &teams);
         check(3, 33_000, f16, &[1, 13], &teams[1..2]);
+        // Several blocks of rows, several chunks of columns, the last one shorter.
+        check(23, 1300, f16, &[12, 47, 49, 53, 101], &teams[..2]);
     }
 }
 
@@ -200,7 +202,7 @@ fn quantised_products_have_the_bits_of_the_expansion() {
             let w = quantised(&mut stream, n, k, quant);
             let expanded = (0..n).flat_map(|i| row(&w, i)).collect();
             let expanded = Weights::from_f32(n, k, expanded).expect("n * k elements");
-            for m in [1, 2, 3, 5, 8, 33, 100] {
+            for m in [1, 2, 3, 4, 5, 8, 15, 33, 100] {
                 let act = stream.f32s(m * k);
                 let mut want = vec![f32::NAN; m * n];
                 let portable = Kernels::new(crate::Isa::Portable).expect("always there");
@@ -218,4 +220,30 @@ fn quantised_products_have_the_bits_of_the_expansion() {
     }
     let error = Weights::build_quant(2, 40, Quant::Q8_0, |_, _| ()).expect_err("not whole");
     assert_eq!(error, WeightsError::Blocks { k: 40, quant: Quant::Q8_0 });
+}
+
+#[test]
+fn chunks_cover_every_column_once() {
+    for k in (1..3000).chain([4096, 8192, 11_008, 33_000]) {
+        let chunks = Chunks::of(k);
+        let mut next = 0;
+        for (at, len) in chunks.iter() {
+            assert_eq!(at, next, "k {k}");
+            assert!(at % 32 == 0 && len % LANES == 0 && (1..=672).contains(&len), "{len} of k {k}");
+            next += len;
+        }
+        assert_eq!(next, k.next_multiple_of(LANES));
+        assert_eq!(chunks.count(), chunks.iter().count(), "k {k}");
+    }
+    assert_eq!([576, 1536, 4096].map(|k| Chunks::of(k).count()), [1, 3, 7]);
+}
+
+#[test]
+fn plans_cut_blocks_of_equal_height() {
+    for (m, k, rows) in [(512, 576, 104), (25, 576, 28), (100, 4096, 36), (1, 576, 4)] {
+        let w = Weights::build_f16(48, k, |_, _| ());
+        assert_eq!(plan(m, &w, 1).rows, rows, "{m} rows of {k}");
+        assert_eq!(plan(m, &w, 1).cols, 48);
+        assert_eq!(plan(m, &w, 1).panels.is_some(), m >= PANEL_ROWS);
+    }
 }

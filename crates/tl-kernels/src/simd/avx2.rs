@@ -148,6 +148,15 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn store_planes(self, p: *mut f32, plane: usize, v: V) {
+        // SAFETY: `self` proves the instructions, the caller vouches for 8 elements at each.
+        unsafe {
+            _mm256_storeu_ps(p, v[0]);
+            _mm256_storeu_ps(p.add(plane), v[1]);
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: V) {
         // SAFETY: `self` proves the instructions, the caller vouches for 16 elements.
         unsafe {

@@ -74,6 +74,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn store_planes(self, p: *mut f32, _plane: usize, v: V) {
+        // SAFETY: one register holds all lanes.
+        unsafe { self.store(p, v) }
+    }
+
+    #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: V) {
         // SAFETY: `self` proves the instructions, the caller vouches for 16 elements.
         unsafe {

@@ -103,6 +103,11 @@ impl Simd for Faulty {
         unsafe { Portable.store(p, v) }
     }
 
+    unsafe fn store_planes(self, p: *mut f32, _plane: usize, v: V) {
+        // SAFETY: one register holds all lanes.
+        unsafe { self.store(p, v) }
+    }
+
     unsafe fn store_f16(self, p: *mut u16, v: V) {
         let v = if self.is(Flaw::TruncatedHalf) {
             v.map(|x| f32::from_bits(x.to_bits() & !0x1fff))

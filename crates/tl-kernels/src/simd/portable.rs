@@ -56,6 +56,12 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn store_planes(self, p: *mut f32, _plane: usize, v: V) {
+        // SAFETY: one register holds all lanes.
+        unsafe { self.store(p, v) }
+    }
+
+    #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: V) {
         // SAFETY: the caller vouches for 16 elements.
         unsafe { p.cast::<[u16; LANES]>().write_unaligned(v.map(f32_to_f16)) }
