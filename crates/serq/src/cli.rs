@@ -46,7 +46,7 @@ With --json, standard output is an array with one object per finding: code, seve
 primary and labels (file, line, column, end_line, end_column, offset, length, text), help,
 suggestion.")]
 pub(crate) struct CheckArgs {
-    /// Programs: text, or the JSON form if the name ends in .json
+    /// Programs: text (`-` is standard input), or the JSON form if the name ends in .json
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Give a `let` another value, as name=expression
@@ -60,7 +60,7 @@ pub(crate) struct CheckArgs {
 /// What is run, and on what.
 #[derive(Debug, Args)]
 pub(crate) struct Input {
-    /// The program: text, or the JSON form if the name ends in .json
+    /// The program: text (`-` is standard input), or the JSON form if the name ends in .json
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Give a `let` another value, as name=expression; may be repeated

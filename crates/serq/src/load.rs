@@ -1,14 +1,19 @@
 //! From a file to a program that can run.
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serq_lang::diag::{Diagnostic, Diagnostics, render_all};
 use serq_lang::ir::{self, Program, Trace};
-use serq_lang::source::{Source, Sources};
+use serq_lang::source::{MAX_SOURCE_BYTES, Source, Sources};
 use serq_lang::{compile, trace};
 
 use crate::cli::Input;
 use crate::out::{Done, Failure};
+
+/// Largest JSON form that is read, in bytes; it may hold a trace.
+const MAX_JSON_BYTES: u64 = 1 << 30;
 
 /// Largest trace that is read, in bytes: offsets into it are 32 bits wide.
 const MAX_TRACE_BYTES: u64 = 2 << 30;
@@ -48,9 +53,18 @@ impl Refused {
     }
 }
 
-fn read(path: &Path) -> Done<Vec<u8>> {
-    std::fs::read(path)
-        .map_err(|e| Failure::program(format!("error: cannot read {}: {e}", path.display())))
+/// A file's bytes, at most `limit` and one more; `-` is standard input.
+fn read(path: &Path, limit: u64) -> Done<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = if path == Path::new("-") {
+        io::stdin().lock().take(limit + 1).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes))
+    };
+    match read {
+        Ok(_) => Ok(bytes),
+        Err(e) => Err(Failure::program(format!("error: cannot read {}: {e}", path.display()))),
+    }
 }
 
 /// Whether a path names the JSON form.
@@ -60,7 +74,6 @@ fn is_json(path: &Path) -> bool {
 
 /// Reads and links a program; a trace it names is not read.
 pub(crate) fn load(path: &Path, sets: &[String]) -> Result<Loaded, Refused> {
-    let bytes = read(path)?;
     let name = path.display().to_string();
     if is_json(path) {
         if !sets.is_empty() {
@@ -68,21 +81,24 @@ pub(crate) fn load(path: &Path, sets: &[String]) -> Result<Loaded, Refused> {
                         are numbers already\n  = help: set it on the program's text";
             return Err(Failure::usage(text).into());
         }
-        let program = from_json(&name, &bytes)?;
+        let program = from_json(&name, &read(path, MAX_JSON_BYTES)?)?;
         return Ok(Loaded { program, sources: Sources::default(), warnings: Vec::new() });
     }
+    let bytes = read(path, MAX_SOURCE_BYTES as u64)?;
     let compiled = compile(&name, &bytes, sets);
     match compiled.program {
-        Some(program) => Ok(Loaded {
-            program,
-            sources: compiled.sources,
-            warnings: compiled.diagnostics,
-        }),
+        Some(program) => {
+            Ok(Loaded { program, sources: compiled.sources, warnings: compiled.diagnostics })
+        }
         None => Err(Refused::Findings(compiled.diagnostics, compiled.sources)),
     }
 }
 
 fn from_json(name: &str, bytes: &[u8]) -> Done<Program> {
+    if bytes.len() as u64 > MAX_JSON_BYTES {
+        let text = format!("error: {name} has more than {} MiB", MAX_JSON_BYTES >> 20);
+        return Err(Failure::program(text));
+    }
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err(Failure::program(format!("error: {name} is not UTF-8 text")));
     };
@@ -131,7 +147,8 @@ pub(crate) fn input(args: &Input, inline_trace: bool) -> Done<Loaded> {
 fn check_run(program: &Program) -> Done {
     let Program { horizon, warmup, .. } = *program;
     if !(horizon.is_finite() && horizon > 0.0) {
-        let text = format!("error: a horizon of {horizon}\n  = help: give a positive number of seconds");
+        let text =
+            format!("error: a horizon of {horizon}\n  = help: give a positive number of seconds");
         return Err(Failure::usage(text));
     }
     if !(warmup >= 0.0 && warmup < horizon) {

@@ -267,6 +267,8 @@ fn explain_and_new() {
     let at = dir.path();
     check(at, &["explain", "e0501"], 0, &["E0501", "at admission", "hold kv"], &[]);
     check(at, &["explain"], 0, &["E0101", "W0703"], &[]);
+    check(at, &["explain", "index"], 0, &["an error of a run", "s[serial]"], &[]);
+    check(at, &["explain", "hold-cap"], 0, &["E0412"], &[]);
     check(at, &["explain", "E051"], 2, &[], &["no code `E051`"]);
     check(at, &["new", "mine"], 0, &["serq run mine.sq"], &[]);
     check(at, &["run", "mine.sq", "--horizon", "20", "--warmup", "2"], 0, &["ttft"], &[]);

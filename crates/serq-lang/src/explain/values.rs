@@ -204,8 +204,8 @@ run { horizon 10; }
         code: Code::E0405,
         text: "
 A constant lies outside of what its place allows: caps are 0 or more (or inf), blocks, budgets,
-capacities, costs and horizons above 0, probabilities between 0 and 1, a warm-up 0 or more, a seed an
-integer from 0 to 2^53 - 1.",
+capacities, costs and horizons above 0 and finite, probabilities between 0 and 1, a warm-up 0 or more,
+a seed an integer from 0 to 2^53 - 1, the parameters of a distribution such that there is one.",
         example: Program("
 pool kv { cap 100; block 0; }
 stage s : fifo;

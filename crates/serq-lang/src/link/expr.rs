@@ -140,7 +140,17 @@ impl<'a> Linker<'a> {
         if args.len() != dist.arity() {
             self.wrong_count(&format!("~{}", dist.name()), dist.arity(), args.len(), span);
         }
-        CExpr::Sample(dist, args.iter().map(|a| self.node(a, place)).collect())
+        let linked: Vec<CExpr> = args.iter().map(|a| self.node(a, place)).collect();
+        if let Some((at, rule)) = wrong_parameter(dist, &linked) {
+            let d = Diagnostic::new(
+                Code::E0405,
+                args[at].span,
+                format!("`~{}` with this parameter", dist.name()),
+            )
+            .help(rule);
+            self.report(d);
+        }
+        CExpr::Sample(dist, linked)
     }
 
     fn wrong_count(&mut self, what: &str, want: usize, got: usize, span: Span) {
@@ -344,6 +354,42 @@ impl<'a> Linker<'a> {
                 None
             }
         }
+    }
+}
+
+/// Whether a constant is a probability; arithmetic like `1 - 0.9 - 0.1` may miss 0 by a rounding.
+pub(super) fn is_probability(p: f64) -> bool {
+    (-1e-9..=1.0 + 1e-9).contains(&p)
+}
+
+/// The first parameter of a law that is constant and impossible, and the rule it breaks.
+fn wrong_parameter(dist: Dist, args: &[CExpr]) -> Option<(usize, &'static str)> {
+    let num = |k: usize| args.get(k).and_then(CExpr::as_num);
+    let breaks = |k: usize, ok: &dyn Fn(f64) -> bool| num(k).is_some_and(|v| !ok(v));
+    let mean = |v: f64| v.is_finite() && v >= 0.0;
+    let (first, second) = match dist {
+        Dist::Exp => (breaks(0, &mean), false),
+        Dist::Det => (false, false),
+        Dist::Uniform => {
+            let order = num(0).zip(num(1)).is_some_and(|(lo, hi)| lo > hi);
+            let finite = |v: f64| v.is_finite();
+            (breaks(0, &finite), breaks(1, &finite) || order)
+        }
+        Dist::Erlang => (breaks(0, &|k| (0.0..=1e6).contains(&k)), breaks(1, &mean)),
+        Dist::H2 => (breaks(0, &mean), breaks(1, &|cv2| cv2.is_finite() && cv2 >= 0.0)),
+        Dist::Bernoulli => (breaks(0, &is_probability), false),
+    };
+    let rule = match dist {
+        Dist::Exp => "its mean is finite, 0 or more",
+        Dist::Uniform => "its bounds are finite, the smaller one first",
+        Dist::Erlang => "it has 1 to a million phases, and a finite mean, 0 or more",
+        Dist::H2 => "its mean and squared coefficient of variation are finite, 0 or more",
+        _ => "a probability lies between 0 and 1",
+    };
+    match (first, second) {
+        (true, _) => Some((0, rule)),
+        (_, true) => Some((1, rule)),
+        _ => None,
     }
 }
 

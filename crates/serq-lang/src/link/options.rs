@@ -159,6 +159,7 @@ impl<'a> Linker<'a> {
             StageKind::Ps(e) => {
                 let capacity = self.expr(e, place::CAPACITY);
                 self.positive(&capacity, e, "a capacity is above 0");
+                self.bounded(&capacity, e, "without a limit it is a `delay` stage");
                 (CStageKind::Ps(capacity), None)
             }
             StageKind::Step(step) => self.step(decl, step, count),
@@ -176,6 +177,14 @@ impl<'a> Linker<'a> {
     fn positive(&mut self, linked: &CExpr, e: &Expr, rule: &str) {
         if let Some(v) = linked.as_num().filter(|v| *v <= 0.0) {
             let d = Diagnostic::new(Code::E0405, e.span, format!("{v} is out of range")).help(rule);
+            self.report(d);
+        }
+    }
+
+    /// Reports a constant that is infinite.
+    fn bounded(&mut self, linked: &CExpr, e: &Expr, rule: &str) {
+        if linked.as_num() == Some(f64::INFINITY) {
+            let d = Diagnostic::new(Code::E0405, e.span, "inf is out of range").help(rule);
             self.report(d);
         }
     }
@@ -211,6 +220,7 @@ impl<'a> Linker<'a> {
             Some(e) => {
                 let cost = self.expr(e, place::COST);
                 self.positive(&cost, e, "an iteration takes a positive time");
+                self.bounded(&cost, e, "an iteration takes a finite time");
                 cost
             }
             None => {

@@ -106,7 +106,7 @@ impl<'a> Linker<'a> {
     }
 
     fn probability(&mut self, p: CExpr, span: Span) -> CExpr {
-        if let Some(v) = p.as_num().filter(|v| !(0.0..=1.0).contains(v)) {
+        if let Some(v) = p.as_num().filter(|&v| !super::expr::is_probability(v)) {
             let d = Diagnostic::new(Code::E0405, span, format!("{v} as a probability"))
                 .help("a probability lies between 0 and 1");
             self.report(d);
