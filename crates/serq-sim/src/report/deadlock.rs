@@ -51,7 +51,8 @@ impl Deadlock {
             let parts: Vec<_> = held.iter().map(|h| format!("{} of {}", h.units, h.pool)).collect();
             if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
         };
-        let first = self.waiters.first().map_or(String::new(), |w| {
+        let first = self.waiters.iter().find(|w| !w.holds.is_empty()).or(self.waiters.first());
+        let first = first.map_or(String::new(), |w| {
             format!(
                 "; session {} holds {} and waits for {}",
                 w.session,

@@ -40,7 +40,7 @@ impl Engine<'_> {
                 return Err(Reason::new(
                     "instant-loop",
                     format!("the session was woken {MOST_WAKES} times at one instant"),
-                    "give every way through the loop a run with positive work",
+                    "its loop has a way without positive work, or its growth preempts itself again and again",
                 )
                 .about(Subject::Op(session.pc))
                 .of(s));

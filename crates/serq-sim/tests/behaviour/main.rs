@@ -2,6 +2,7 @@
 
 mod pd;
 mod pools;
+mod random;
 mod refusals;
 mod scenarios;
 mod support;
