@@ -62,6 +62,16 @@ pub trait Observer {
         let _ = sample;
     }
 
+    /// An iteration of a step stage begins. Called only if [`Observer::wants_iterations`].
+    fn iteration(&mut self, iteration: &Iteration<'_>) {
+        let _ = iteration;
+    }
+
+    /// Asked once, before the run.
+    fn wants_iterations(&self) -> bool {
+        false
+    }
+
     /// Called now and then; `Break` stops the run.
     fn progress(&mut self, progress: &Progress) -> ControlFlow<()> {
         let _ = progress;
@@ -87,6 +97,28 @@ pub struct Sample {
     /// Turns the session has begun.
     pub turn: u64,
     pub value: f64,
+}
+
+/// What an engine does in one iteration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Iteration<'a> {
+    /// Index into the program's stages.
+    pub stage: usize,
+    /// When it begins, seconds.
+    pub time: f64,
+    /// Seconds it lasts.
+    pub duration: f64,
+    /// In order of assignment; none in an iteration after a preemption that left nothing to do.
+    pub tokens: &'a [Tokens],
+}
+
+/// One resident's part of an iteration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tokens {
+    pub session: u64,
+    pub turn: u64,
+    pub prefill: bool,
+    pub count: f64,
 }
 
 /// How far a run is.

@@ -65,7 +65,7 @@ impl Engine<'_> {
         for (i, p) in w.pools.iter().enumerate() {
             let name = self.c.pool_name(i);
             let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(1.0);
-            let entries: f64 = p.cache.iter().map(|(_, e)| e.size).sum();
+            let entries: f64 = p.cache.iter().map(|(_, e)| e.size).sum::<f64>() + p.cache.anonymous;
             let said =
                 format!("pool {name}: used {}, cached {}, cap {}", p.used, p.cache.total, p.cap);
             if p.used + p.cache.total > p.cap + 1e-6 * p.cap.max(1.0) {

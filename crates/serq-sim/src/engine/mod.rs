@@ -62,6 +62,8 @@ pub(crate) struct Engine<'p> {
     pub(crate) samples: Vec<Samples>,
     pub(crate) stillborn: u64,
     pub(crate) stillborn_at: f64,
+    /// Whether the observer sees every iteration.
+    pub(crate) trace_iterations: bool,
     /// Buffer: jobs an iteration finished.
     pub(crate) done: Vec<u32>,
     /// Stages that need a look when an instant settles.
@@ -88,6 +90,7 @@ impl<'p> Engine<'p> {
         Self {
             c,
             w: world,
+            trace_iterations: observer.wants_iterations(),
             observer,
             settings,
             seed,
@@ -312,3 +315,6 @@ impl<'p> Engine<'p> {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,11 @@ impl<T: Copy> Heap<T> {
         self.items.is_empty()
     }
 
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     /// Smallest key's number.
     pub(crate) fn next(&self) -> Option<f64> {
         self.items.first().map(|(key, _)| number(*key))

@@ -263,7 +263,9 @@ impl Engine<'_> {
         let pool = &mut self.w.pools[p as usize];
         let own = pool.cache.remove(at);
         let taken = reuse.map_or(own.size, |r| own.size.min(pool.round_down(r)));
-        if own.size > taken {
+        if own.size > taken && pool.cap == f64::INFINITY {
+            pool.cache.add_anonymous(own.size - taken);
+        } else if own.size > taken {
             let mut dead = Entry::new(own.size - taken, own.last, own.release);
             dead.attrs = snapshot;
             pool.cache.insert(dead);

@@ -9,8 +9,10 @@ use std::collections::BTreeSet;
 
 #[derive(Debug)]
 pub(crate) struct Cache {
-    /// Units in all entries.
+    /// Units in all entries, and those nobody can use or evict.
     pub(crate) total: f64,
+    /// Units kept without an entry.
+    pub(crate) anonymous: f64,
     entries: Vec<Entry>,
     free: Vec<u32>,
     count: usize,
@@ -47,6 +49,7 @@ impl Cache {
     pub(crate) fn new(lru: bool) -> Self {
         Self {
             total: 0.0,
+            anonymous: 0.0,
             entries: Vec::new(),
             free: Vec::new(),
             count: 0,
@@ -105,8 +108,16 @@ impl Cache {
         self.take(units);
     }
 
+    /// Adds units that can neither be used nor evicted, as in a pool without a cap: they count,
+    /// but need no entry, so that memory does not grow with the sessions that ever were.
+    pub(crate) fn add_anonymous(&mut self, units: f64) {
+        self.anonymous += units;
+        self.total += units;
+    }
+
+    /// Without entries only anonymous units are left: rounding must not pile up.
     fn take(&mut self, units: f64) {
-        self.total = if self.count == 0 { 0.0 } else { (self.total - units).max(0.0) };
+        self.total = if self.count == 0 { self.anonymous } else { (self.total - units).max(0.0) };
     }
 
     /// The least recently released entry of an `lru` cache.

@@ -114,6 +114,12 @@ impl Engine<'_> {
     /// Adds to the entry the session has in the tier, as released now.
     fn add_to_tier(&mut self, tier: u32, from: &Entry, units: f64) {
         let now = self.w.now;
+        let pool = &mut self.w.pools[tier as usize];
+        if from.owner.is_none() && pool.cap == f64::INFINITY {
+            pool.cache.add_anonymous(units);
+            pool.note_cached(now);
+            return;
+        }
         self.releases += 1;
         let release = self.releases;
         let old = match (from.owner, from.serial) {

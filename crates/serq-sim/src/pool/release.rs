@@ -88,12 +88,17 @@ impl Engine<'_> {
         if let Some(old) = session.own_entry(p) {
             // One prefix per session and pool: the new one counts, the old one is dead.
             session.forget_entry(p);
-            let entry = pool.cache.get_mut(old);
-            entry.owner = None;
-            entry.serial = None;
-            if self.c.snapshots {
-                let from = s as usize * self.w.width;
-                entry.attrs = self.w.attrs[from..from + self.w.width].into();
+            if pool.cap == f64::INFINITY {
+                let entry = pool.cache.remove(old);
+                pool.cache.add_anonymous(entry.size);
+            } else {
+                let entry = pool.cache.get_mut(old);
+                entry.owner = None;
+                entry.serial = None;
+                if self.c.snapshots {
+                    let from = s as usize * self.w.width;
+                    entry.attrs = self.w.attrs[from..from + self.w.width].into();
+                }
             }
         }
         let mut entry = Entry::new(kept, now, self.releases);

@@ -136,8 +136,12 @@ pub struct PoolReport {
     pub mean_cached: f64,
     pub mean_queue: f64,
     pub mean_holders: f64,
-    /// Seconds a session of its queue waited for admission.
+    /// Sessions admitted from its queue after the warm-up: those whose hold names it first.
+    pub waits: u64,
+    /// Seconds those waited.
     pub mean_wait: f64,
+    /// Allocations given back after the warm-up.
+    pub holds: u64,
     /// Seconds from admission to release, leases included.
     pub mean_hold: f64,
     pub admissions: u64,
@@ -295,7 +299,9 @@ fn pool(e: &Engine<'_>, i: usize) -> PoolReport {
         mean_cached: s.cached.mean(now),
         mean_queue: s.waiting.mean(now),
         mean_holders: s.holders.mean(now),
+        waits: s.wait.count,
         mean_wait: s.wait.mean(),
+        holds: s.hold.count,
         mean_hold: s.hold.mean(),
         admissions: s.admissions,
         evicted_entries: s.evicted_entries,

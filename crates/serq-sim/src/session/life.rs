@@ -137,6 +137,11 @@ impl Engine<'_> {
         for &(p, at) in &cached {
             let snapshot = self.snapshot(s);
             let pool = &mut self.w.pools[p as usize];
+            if pool.cap == f64::INFINITY {
+                let entry = pool.cache.remove(at);
+                pool.cache.add_anonymous(entry.size);
+                continue;
+            }
             let entry = pool.cache.get_mut(at);
             entry.owner = None;
             entry.attrs = snapshot;

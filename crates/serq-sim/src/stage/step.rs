@@ -16,6 +16,7 @@ use crate::event::Event;
 use crate::expr::{Env, NO_VARS, Vars};
 use crate::pool::admission::Attempt;
 use crate::pool::growth::Growth;
+use crate::{Iteration, Tokens};
 
 #[derive(Debug, Default)]
 pub(crate) struct Step {
@@ -246,7 +247,31 @@ impl Engine<'_> {
             step.started = now;
         }
         self.schedule(now + cost, Event::IterEnd { stage });
+        if self.trace_iterations {
+            self.show_iteration(stage, cost);
+        }
         Ok(())
+    }
+
+    /// Tells the observer what the iteration serves.
+    fn show_iteration(&mut self, stage: u32, duration: f64) {
+        let w = &self.w;
+        let Kind::Step(step) = &w.stages[stage as usize].kind else { return };
+        let part = |&(id, count): &(u32, f64)| {
+            let job = &w.jobs[id as usize];
+            let (session, turn) = job.session.map_or((0, 0), |s| {
+                let s = &w.sessions[s as usize];
+                (s.serial, s.turns)
+            });
+            Tokens { session, turn, prefill: job.mode == Mode::Prefill, count }
+        };
+        let tokens: Vec<Tokens> = step.assigned.iter().map(part).collect();
+        self.observer.iteration(&Iteration {
+            stage: stage as usize,
+            time: w.now,
+            duration,
+            tokens: &tokens,
+        });
     }
 
     /// Context variables over what the iteration serves.

@@ -1,9 +1,11 @@
 //! What programs do: text in, exact numbers out.
 
+mod examples;
 mod pd;
 mod pools;
 mod random;
 mod refusals;
+mod reports;
 mod scenarios;
 mod support;
 mod theory;

@@ -6,7 +6,14 @@ use serq_sim::{Observer, Options, Report, RunError, Sample};
 /// Compiles a program that must be valid.
 #[track_caller]
 pub(crate) fn compile(text: &str) -> Program {
-    let compiled = serq_lang::compile("test.sq", text.as_bytes(), &[]);
+    compile_with(text, &[])
+}
+
+/// The same with constants set from outside.
+#[track_caller]
+pub(crate) fn compile_with(text: &str, sets: &[&str]) -> Program {
+    let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+    let compiled = serq_lang::compile("test.sq", text.as_bytes(), &sets);
     match compiled.program {
         Some(program) => program,
         None => panic!("{:#?}", compiled.diagnostics),

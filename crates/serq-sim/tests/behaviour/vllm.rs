@@ -1,7 +1,9 @@
 //! The engine of a colocated deployment: admission, preemption, prefix reuse.
 
 use crate::scenarios::{Engine, WIDE, check};
-use crate::support::run;
+use serq_sim::{Iteration, Observer, Options, Tokens};
+
+use crate::support::{compile, run};
 
 /// Two prompts of 80 tokens on 10 blocks of 16: the second's growth preempts itself, and it waits
 /// for the first to end.
@@ -175,4 +177,42 @@ fn tokens_of_a_victim_go_back_to_the_budget() {
     assert_eq!(run.by_session("again"), [0., 2.]);
     assert_eq!(run.by_session("done"), [3., 11.]);
     assert_eq!(run.report.pool("kv").unwrap().preemptions, 1);
+}
+
+struct Trace(Vec<String>);
+
+impl Observer for Trace {
+    fn wants_iterations(&self) -> bool {
+        true
+    }
+
+    fn iteration(&mut self, it: &Iteration<'_>) {
+        let part =
+            |t: &Tokens| format!("{}{}{}", t.session, if t.prefill { "p" } else { "d" }, t.count);
+        let parts: Vec<_> = it.tokens.iter().map(part).collect();
+        self.0.push(format!("{}+{}: {}", it.time, it.duration, parts.join(" ")));
+    }
+}
+
+/// Every iteration, token by token: chunks share the budget with decodes in order of admission,
+/// and a growth that does not fit costs its session the iteration.
+#[test]
+fn iterations_can_be_watched() {
+    let program = compile(
+        "pool kv { cap 12; block 4; preempt lifo; admit via E; }
+         stage E : step { budget 6; cost 1; memory kv; }
+         workload { arrive batch (2); init { set size = serial == 0 ? 7 : 4; } }
+         session {
+           hold kv (min(size, budget_left(E))) {
+             run E prefill (size) growing kv;
+             run E decode (2) growing kv;
+           }
+         }
+         run { horizon 20; }",
+    );
+    let mut trace = Trace(Vec::new());
+    serq_sim::run(&program, &Options::default(), &mut trace).unwrap();
+    let expected =
+        ["0+1: 0p6", "1+1: 0p1 1p4", "2+1: 0d1", "3+1: 0d1", "4+1: 1p4", "5+1: 1d1", "6+1: 1d1"];
+    assert_eq!(trace.0, expected);
 }

@@ -1,0 +1,40 @@
+//! Memory: what a run keeps does not depend on how long it is.
+
+use super::Engine;
+use crate::{NoObserver, RunSettings, program};
+
+const PROGRAM: &str = "
+    pool kv { cap 1000; block 10; preempt lifo; }
+    pool disk { cap inf; }
+    stage E : step { budget 100; cost 0.01 + ntok / 1000; memory kv; }
+    stage link : ps (1);
+    stage tool : delay;
+    workload { arrive poisson (1); init { set x = 1 + floor(~exp(50)); } }
+    session {
+      hold disk (x) { run link (0.01); } cache (x);
+      hold kv (min(x, 900)) { run E prefill (min(x, 900)) growing kv; } cache (x) lease kv (0.5);
+      hold disk (x) reuse (x / 2) {} cache (x);
+      tool 1;
+    }
+    run { horizon 1; }
+";
+
+#[test]
+fn memory_does_not_grow_with_the_run() {
+    let compiled = serq_lang::compile("test.sq", PROGRAM.as_bytes(), &[]);
+    let ir = compiled.program.expect("valid");
+    let sizes = |horizon: f64| {
+        let settings = RunSettings { seed: 1, horizon, warmup: 0.0 };
+        let (c, plans, capacities) = program::compile(&ir);
+        let mut observer = NoObserver;
+        let mut e = Engine::new(&c, (plans, capacities), settings, &mut observer);
+        e.run().unwrap();
+        let entries: usize = e.w.pools.iter().map(|p| p.cache.iter().count()).sum();
+        let orders: usize = e.w.pools.iter().map(|p| p.order.len() + p.orphans.len()).sum();
+        [e.w.sessions.len(), e.w.jobs.len(), e.events.len(), entries, orders, e.ready.len()]
+    };
+    let (short, long) = (sizes(5_000.0), sizes(50_000.0));
+    for (a, b) in short.into_iter().zip(long) {
+        assert!(b <= 2 * a + 20, "{short:?} became {long:?}");
+    }
+}
