@@ -1,5 +1,6 @@
 //! The example programs: what they were written to show, in short runs.
 
+use serq_lang::ir::CStageKind;
 use serq_sim::Options;
 
 use crate::support::{Run, compile, compile_with, run_program};
@@ -101,8 +102,11 @@ fn examples_obey_littles_law() {
         if path.extension().is_some_and(|e| e == "sq") {
             let text = std::fs::read_to_string(&path).unwrap();
             let program = compile(&text);
+            // An engine iterates thousands of times a second; plain stages need few events.
+            let engine = program.stages.iter().any(|s| matches!(s.kind, CStageKind::Step(_)));
+            let longest = if engine { 600.0 } else { 50_000.0 };
             let options = Options {
-                horizon: Some(program.horizon.min(600.0)),
+                horizon: Some(program.horizon.min(longest)),
                 warmup: Some(program.warmup.min(100.0)),
                 ..Options::default()
             };
