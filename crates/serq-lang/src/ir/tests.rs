@@ -119,6 +119,32 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
+fn spilled_units_come_to_rest() {
+    let spill = |p: &mut Program, from: usize, to: usize| {
+        let work = || CExpr::Num(1.0);
+        p.pools[from].spill = Some(CSpill { to, via: 1, work: work(), when: work() });
+    };
+    check(|p| spill(p, 0, 1), &[]);
+    check(|p| spill(p, 0, 0), &["spill"]);
+    check(
+        |p| {
+            spill(p, 0, 1);
+            spill(p, 1, 0);
+        },
+        &["spill", "spill"],
+    );
+    check(
+        |p| {
+            spill(p, 0, 1);
+            if let Some(s) = &mut p.pools[0].spill {
+                s.via = 0;
+            }
+        },
+        &["spill"],
+    );
+}
+
+#[test]
 fn statements_are_judged_where_they_stand() {
     check(|p| p.blocks[0].push(CStmt::End), &["workload-stmt"]);
     check(|p| p.blocks[2].push(CStmt::Loop(3)), &["block-shared"]);

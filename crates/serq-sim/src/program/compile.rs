@@ -5,7 +5,7 @@ use serq_lang::ir::{
 };
 
 use super::{
-    ChoosePlan, ClaimPlan, Compiled, HoldPlan, Op, PoolPlan, RunPlan, SpillPlan, StepPlan,
+    ChoosePlan, ClaimPlan, Compiled, HoldPlan, Op, PoolPlan, RunPlan, SpillPlan, StepPlan, members,
 };
 use crate::expr::{Builder, Expr};
 use crate::stage::Mode;
@@ -24,8 +24,9 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
     let init = c.part(ir.init, Op::Return);
     let turn = c.part(ir.turn, Op::Return);
     let session = c.part(ir.session, Op::End);
-    let pools: Vec<_> = (0..ir.pools.len()).map(|i| c.pool(i)).collect();
-    let steps = (0..ir.stages.len()).map(|i| c.step(i)).collect();
+    let mut pools: Vec<_> = (0..ir.pools.len()).map(|i| c.pool(i)).collect();
+    let mut steps: Vec<_> = (0..ir.stages.len()).map(|i| c.step(i)).collect();
+    tie(ir, &mut pools, &mut steps);
     let capacities = ir
         .stages
         .iter()
@@ -54,9 +55,28 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         turn,
         session,
         slots: ir.slots,
+        pool_members: members(ir.pools.iter().map(|p| &p.name)),
+        stage_members: members(ir.stages.iter().map(|s| &s.name)),
         snapshots,
     };
     (compiled, steps, capacities)
+}
+
+/// What pools and stages know of each other.
+fn tie(ir: &Program, pools: &mut [PoolPlan], steps: &mut [Option<StepPlan>]) {
+    for (i, pool) in ir.pools.iter().enumerate() {
+        if let Some(Some(step)) = pool.admit_via.map(|stage| steps[stage].as_mut()) {
+            step.queues.push(i as u32);
+        }
+        if let Some(spill) = &pool.spill {
+            pools[spill.to].tier = true;
+        }
+    }
+    for (i, step) in steps.iter().enumerate() {
+        if let Some(memory) = step.as_ref().and_then(|s| s.memory) {
+            pools[memory as usize].memory_of.push(i as u32);
+        }
+    }
 }
 
 fn reads_attributes(e: &CExpr) -> bool {
@@ -196,13 +216,6 @@ impl Compiler<'_> {
             CEvict::Lru => Vec::new(),
             CEvict::By(keys) => keys.iter().map(|k| self.b.expr(k)).collect(),
         };
-        let memory_of = ir
-            .stages
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| matches!(&s.kind, CStageKind::Step(p) if p.memory == Some(i)))
-            .map(|(k, _)| k as u32)
-            .collect();
         PoolPlan {
             lru: evict.is_empty(),
             evict,
@@ -215,8 +228,8 @@ impl Compiler<'_> {
                 when: self.b.expr(&s.when),
             }),
             admit_via: pool.admit_via.map(|s| s as u32),
-            memory_of,
-            tier: ir.pools.iter().any(|p| p.spill.as_ref().is_some_and(|s| s.to == i)),
+            memory_of: Vec::new(),
+            tier: false,
         }
     }
 
@@ -235,10 +248,7 @@ impl Compiler<'_> {
             steady_keys: keys.iter().all(is_steady),
             exclusive: step.serve == CServe::ExclusivePrefill,
             memory: step.memory.map(|p| p as u32),
-            queues: (0..ir.pools.len())
-                .filter(|&p| ir.pools[p].admit_via == Some(i))
-                .map(|p| p as u32)
-                .collect(),
+            queues: Vec::new(),
         })
     }
 }

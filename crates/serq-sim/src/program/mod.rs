@@ -29,6 +29,9 @@ pub(crate) struct Compiled<'p> {
     pub(crate) turn: u32,
     pub(crate) session: u32,
     pub(crate) slots: Slots,
+    /// Index within its family, per pool and per stage.
+    pub(crate) pool_members: Vec<Option<usize>>,
+    pub(crate) stage_members: Vec<Option<usize>>,
     /// Whether cached prefixes must remember their owner's attributes.
     pub(crate) snapshots: bool,
 }
@@ -133,22 +136,13 @@ pub(crate) struct StepPlan {
 }
 
 impl Compiled<'_> {
-    /// Index of a pool within its family, if it has one: neighbours of the same name.
-    pub(crate) fn pool_member(&self, i: usize) -> Option<usize> {
-        member(i, self.ir.pools.len(), |i| &self.ir.pools[i].name)
-    }
-
-    pub(crate) fn stage_member(&self, i: usize) -> Option<usize> {
-        member(i, self.ir.stages.len(), |i| &self.ir.stages[i].name)
-    }
-
     /// `kv` or `kv[2]`.
     pub(crate) fn pool_name(&self, i: usize) -> String {
-        label(&self.ir.pools[i].name, self.pool_member(i))
+        label(&self.ir.pools[i].name, self.pool_members[i])
     }
 
     pub(crate) fn stage_name(&self, i: usize) -> String {
-        label(&self.ir.stages[i].name, self.stage_member(i))
+        label(&self.ir.stages[i].name, self.stage_members[i])
     }
 
     /// Sessions a closed workload keeps, 0 for others.
@@ -160,10 +154,13 @@ impl Compiled<'_> {
     }
 }
 
-fn member<'a>(i: usize, len: usize, name: impl Fn(usize) -> &'a String) -> Option<usize> {
-    let first = (0..=i).rev().take_while(|&k| name(k) == name(i)).last().unwrap_or(i);
-    let more = i + 1 < len && name(i + 1) == name(i);
-    (first < i || more).then_some(i - first)
+/// Neighbours of one name are a family: each one's index in it, none for a name on its own.
+fn members<'a>(names: impl Iterator<Item = &'a String>) -> Vec<Option<usize>> {
+    let names: Vec<&String> = names.collect();
+    names
+        .chunk_by(|a, b| a == b)
+        .flat_map(|family| (0..family.len()).map(|k| (family.len() > 1).then_some(k)))
+        .collect()
 }
 
 pub(crate) fn label(name: &str, member: Option<usize>) -> String {

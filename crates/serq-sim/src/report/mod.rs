@@ -45,7 +45,7 @@ pub struct RunReport {
     pub arrivals: u64,
     /// Sessions that ended after the warm-up.
     pub ended: u64,
-    /// Turns of those.
+    /// Turns begun after the warm-up.
     pub turns: u64,
     /// Sessions alive at the end.
     pub live: u64,
@@ -211,7 +211,7 @@ pub(crate) fn make(e: &mut Engine<'_>, quantiles: &[f64]) -> Report {
             events: e.handled,
             arrivals: e.arrived,
             ended: e.ended,
-            turns: e.turns_done,
+            turns: e.turns_begun,
             live: e.live,
             mean_live: e.live_average.mean(e.w.now),
         },
@@ -270,7 +270,7 @@ fn stage(e: &Engine<'_>, i: usize) -> StageReport {
     };
     StageReport {
         name: ir.name.clone(),
-        member: e.c.stage_member(i),
+        member: e.c.stage_members[i],
         kind: match ir.kind {
             CStageKind::Fifo(_) => "fifo",
             CStageKind::Ps(_) => "ps",
@@ -293,7 +293,7 @@ fn pool(e: &Engine<'_>, i: usize) -> PoolReport {
     let s = &p.stats;
     PoolReport {
         name: e.c.ir.pools[i].name.clone(),
-        member: e.c.pool_member(i),
+        member: e.c.pool_members[i],
         cap: p.cap,
         mean_used: s.used.mean(now),
         mean_cached: s.cached.mean(now),

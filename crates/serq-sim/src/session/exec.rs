@@ -176,7 +176,9 @@ impl Engine<'_> {
     /// `choose`: the first index with the smallest key.
     fn choose(&mut self, s: u32, k: u32) -> Result<()> {
         let plan = &self.c.chooses[k as usize];
-        let count = amount(self.value(s, plan.count)?, "the number of candidates")?;
+        // Without candidates the choice is 0.
+        let count = self.value(s, plan.count)?;
+        let count = if count < 0.0 { 0.0 } else { count };
         if count.fract() != 0.0 || count > MOST_CANDIDATES {
             return Err(Reason::new(
                 "choose",
@@ -210,6 +212,7 @@ impl Engine<'_> {
         let slots = c.slots;
         let session = &mut self.w.sessions[s as usize];
         session.turns += 1;
+        self.turns_begun += u64::from(self.warm);
         let (number, script, serial) = (session.turns, session.script, session.serial);
         let k = number as usize - 1;
         *self.w.attr_mut(s, slots.turn_no as u32) = number as f64;

@@ -105,15 +105,11 @@ impl Engine<'_> {
         session.status = Status::Gone;
         session.pending.clear();
         session.preempted.clear();
-        let (turns, born) = (session.turns, session.born);
+        let born = session.born;
         self.free_sessions.push(s);
         self.live -= 1;
         self.live_average.set(now, self.live as f64);
-        if self.warm {
-            self.ended += 1;
-            self.turns_done += turns;
-        }
-        self.ended_in_all += 1;
+        self.ended += u64::from(self.warm);
         if self.c.closed() == 0 {
             return Ok(());
         }

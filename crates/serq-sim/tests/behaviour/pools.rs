@@ -258,8 +258,11 @@ fn choose_takes_the_first_of_the_least() {
           run clock (serial);
           choose j in 3 by (holders(P[j]));
           observe taken = j;
+          choose none in 0 - serial by (0);
+          observe nobody = none;
           hold P[j] (1) { run clock (10); }
         }
         run { horizon 100; }");
     assert_eq!(run.by_session("taken"), [0., 1., 2., 0.]);
+    assert_eq!(run.by_session("nobody"), [0.; 4]);
 }

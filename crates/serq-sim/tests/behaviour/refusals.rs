@@ -45,6 +45,7 @@ fn values_without_meaning_are_errors() {
     check("index", 0., "observe x = used(F[two]);");
     check("hold-twice", 0., "hold F[zero] (1), F[two - 2] (1) {}");
     check("choose", 0., "choose j in two / 4 by (j);");
+    check("choose", 0., "choose j in zero / zero by (j);");
     check("key", 0., "choose j in two by (zero / zero);");
     check("observe", 0., "observe x = zero / zero;");
     check("set", 0., "set x = zero / zero;");

@@ -24,6 +24,9 @@ use super::{FORMAT, VERSION};
 /// Most errors one call reports; a generated file with one mistake repeated stays readable.
 const MAX_ERRORS: usize = 100;
 
+/// Longest chain of pools that spill to each other.
+const MAX_TIERS: usize = 16;
+
 /// One thing that is wrong with a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IrError {
@@ -255,16 +258,18 @@ impl Check<'_> {
         let pools = &self.program.pools;
         let next = |i: usize| pools.get(i)?.spill.as_ref().map(|s| s.to);
         for (i, pool) in pools.iter().enumerate() {
-            let mut at = next(i);
-            for _ in 0..pools.len() {
-                if at == Some(i) && next(i) != Some(i) {
-                    let at =
-                        At { path: format!("pools[{i}].spill"), place: self.spans(|s| s.pool(i)) };
-                    let reason = format!("what pool `{}` spills can come back to it", pool.name);
-                    self.error(&at, "spill", reason, "let the last tier drop what it evicts");
-                    break;
-                }
-                at = at.and_then(next);
+            let mut end = Some(i);
+            for _ in 0..MAX_TIERS {
+                end = end.and_then(next);
+            }
+            if end.is_some() && next(i) != Some(i) {
+                let place = self.spans(|s| s.pool(i));
+                let at = At { path: format!("pools[{i}].spill"), place };
+                let reason = format!(
+                    "what pool `{}` spills goes in a circle, or through more than {MAX_TIERS} pools",
+                    pool.name
+                );
+                self.error(&at, "spill", reason, "let the last tier drop what it evicts");
             }
         }
     }
