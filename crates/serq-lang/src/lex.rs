@@ -107,6 +107,10 @@ impl Lexer<'_> {
     }
 
     fn skip_trivia(&mut self) {
+        // Some editors begin a file with a mark of its byte order, which means nothing in UTF-8.
+        if self.at == 0 && self.text.starts_with('\u{feff}') {
+            self.at = '\u{feff}'.len_utf8();
+        }
         loop {
             self.take_while(char::is_whitespace);
             let rest = &self.text[self.at..];

@@ -100,6 +100,7 @@ fn layout() {
         "let a = 1;      // one\nlet long = 100; // two\nlet b = 2;\nlet c = 3; // three\n",
     );
     check("stage s:ps( 1 ) ;stage t :fifo (2);", "stage s : ps(1);\nstage t : fifo(2);\n");
+    check("\u{feff}let a = 1;\r\nlet b = 2; // c\r\n", "let a = 1;\nlet b = 2; // c\n");
     check("session { }", "session { }\n");
     check("session {\n  // nothing\n}", "session {\n  // nothing\n}\n");
     check("let a = 1 // why\n + 2 /* and */ + 3;", "let a = 1 // why\n    + 2 /* and */ + 3;\n");
