@@ -47,7 +47,8 @@ fn one(path: &Path, check: bool) -> Done<bool> {
         bytes = std::fs::read(path).map_err(|e| cannot("read", e))?;
     }
     if bytes.len() > MAX_SOURCE_BYTES {
-        let text = format!("error: {} has more than {} MiB", path.display(), MAX_SOURCE_BYTES >> 20);
+        let text =
+            format!("error: {} has more than {} MiB", path.display(), MAX_SOURCE_BYTES >> 20);
         return Err(Failure::program(text));
     }
     let Ok(text) = String::from_utf8(bytes) else {

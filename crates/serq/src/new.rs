@@ -16,7 +16,8 @@ pub(crate) fn run(args: &NewArgs) -> Done {
     if path.extension().is_none() {
         path.set_extension("sq");
     }
-    let cannot = |why: String| Failure::program(format!("error: cannot write {}: {why}", path.display()));
+    let cannot =
+        |why: String| Failure::program(format!("error: cannot write {}: {why}", path.display()));
     let mut file = std::fs::File::create_new(&path).map_err(|e| {
         cannot(if e.kind() == std::io::ErrorKind::AlreadyExists {
             "it exists already".to_owned()

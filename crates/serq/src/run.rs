@@ -124,7 +124,9 @@ fn simulate(args: &RunArgs, loaded: &Loaded, seeds: &[u64]) -> Done<Vec<Report>>
             }
             // Not begun, because another run failed; that one is reported.
             Ok(None) => {}
-            Err(_) => return Err(Failure::program("error: a run broke off; this is a fault of serq")),
+            Err(_) => {
+                return Err(Failure::program("error: a run broke off; this is a fault of serq"));
+            }
         }
     }
     Ok(reports)

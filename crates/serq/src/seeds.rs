@@ -112,9 +112,8 @@ pub(crate) fn to_text(reports: &[Report]) -> String {
         .map(|(name, a)| [name, show(a.mean), show(a.half_width), show(a.min), show(a.max)])
         .collect();
     let head = ["", "mean", "+-", "min", "max"].map(str::to_owned);
-    let width = |k: usize| {
-        rows.iter().chain([&head]).map(|row| row[k].chars().count()).max().unwrap_or(0)
-    };
+    let width =
+        |k: usize| rows.iter().chain([&head]).map(|row| row[k].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..5).map(width).collect();
     for row in [&head].into_iter().chain(&rows) {
         let mut line = format!("{:<1$}", row[0], widths[0]);
@@ -141,10 +140,8 @@ pub(crate) fn to_json(reports: &[Report]) -> String {
         });
         table.insert(name, values);
     }
-    let reports: Vec<Value> = reports
-        .iter()
-        .map(|r| serde_json::from_str(&r.to_json()).unwrap_or(Value::Null))
-        .collect();
+    let reports: Vec<Value> =
+        reports.iter().map(|r| serde_json::from_str(&r.to_json()).unwrap_or(Value::Null)).collect();
     format!("{:#}\n", json!({ "across": table, "reports": reports }))
 }
 
