@@ -84,7 +84,8 @@ impl<'a> Replay<'a> {
         };
         let victim = match policy {
             Policy::Fcfs => self.running.last(),
-            Policy::Priority => self.running.iter().max_by_key(rank),
+            // Of equals the first in the list.
+            Policy::Priority => self.running.iter().rev().max_by_key(rank),
         };
         victim.expect("somebody runs")
     }
