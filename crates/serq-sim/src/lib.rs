@@ -148,6 +148,7 @@ pub fn run(
 ) -> Result<Report, RunError> {
     validate(program).map_err(RunError::Invalid)?;
     let settings = settings(program, options)?;
+    not_yet(program)?;
     if let Some(Trace::File(name)) = &program.trace {
         let text = format!("the trace \"{name}\" was not read: put its sessions into the program");
         return Err(RunError::Options(text));
@@ -156,6 +157,31 @@ pub fn run(
     let mut engine = engine::Engine::new(&compiled, (plans, capacities), settings, observer);
     engine.run()?;
     Ok(report::make(&mut engine, &options.quantiles))
+}
+
+/// What the form has and this engine does not run.
+fn not_yet(p: &Program) -> Result<(), RunError> {
+    use serq_lang::ir::{Arrival, CStageKind, CStmt};
+    let arrival = matches!(
+        p.arrival,
+        Arrival::Renewal(_) | Arrival::Rates(_) | Arrival::Times(_) | Arrival::Trace
+    );
+    let integral = p.stages.iter().any(|s| matches!(&s.kind, CStageKind::Step(s) if s.integral));
+    let stmts = || p.blocks.iter().flatten();
+    let booked = stmts().any(|s| matches!(s, CStmt::Book(_) | CStmt::Enter(_)));
+    let flows = stmts().any(|s| matches!(s, CStmt::Run(r) if !r.also.is_empty()));
+    let found = [
+        (arrival || p.limit.is_some() || p.horizon == f64::INFINITY, "these arrivals"),
+        (integral, "integral engines"),
+        (booked, "bookings"),
+        (flows, "runs over several stages"),
+        (p.pools.iter().any(|p| p.shared), "shared pools"),
+        (!p.gauges.is_empty(), "gauges"),
+    ];
+    match found.iter().find(|(used, _)| *used) {
+        Some((_, what)) => Err(RunError::Options(format!("{what} are not run yet"))),
+        None => Ok(()),
+    }
 }
 
 fn settings(program: &Program, options: &Options) -> Result<RunSettings, RunError> {

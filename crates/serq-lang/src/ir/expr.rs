@@ -100,11 +100,13 @@ pub enum Ctx {
     Admission,
     /// Tokens it has left.
     Remaining,
+    /// Seconds the session judged has waited in this queue.
+    Waited,
 }
 
 impl Ctx {
     /// Every variable, in declaration order.
-    pub const ALL: [Ctx; 16] = [
+    pub const ALL: [Ctx; 17] = [
         Ctx::Now,
         Ctx::Size,
         Ctx::Age,
@@ -121,6 +123,7 @@ impl Ctx {
         Ctx::Decoding,
         Ctx::Admission,
         Ctx::Remaining,
+        Ctx::Waited,
     ];
 
     /// The name in program text.
@@ -142,6 +145,7 @@ impl Ctx {
             Ctx::Decoding => "decoding",
             Ctx::Admission => "admission",
             Ctx::Remaining => "remaining",
+            Ctx::Waited => "waited",
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::program::Program;
 use super::validate::{IrError, validate};
-use super::{FORMAT, MAX_EXPR_DEPTH, VERSION};
+use super::{FORMAT, MAX_EXPR_DEPTH, VERSION, VERSION_6};
 
 /// Nesting of brackets a program within [`MAX_EXPR_DEPTH`] can need: a call takes four levels of
 /// JSON per level of expression, the rest is the way down from the program.
@@ -34,12 +34,14 @@ pub fn from_json(text: &str) -> Result<Program, Vec<IrError>> {
             "give the file the field \"format\": \"serq-tl\" if it follows this project's form",
         )]);
     }
-    if header.version != Some(u64::from(VERSION)) {
+    if ![VERSION, VERSION_6].iter().any(|v| header.version == Some(u64::from(*v))) {
         let found = header.version.map_or("none".to_owned(), |v| v.to_string());
         return Err(vec![IrError::new(
             "ir-version",
             "version",
-            format!("the file's version is {found}; this program reads version {VERSION}"),
+            format!(
+                "the file's version is {found}; this program reads versions {VERSION} and {VERSION_6}"
+            ),
             "write it again from the program's text with `serq ir`",
         )]);
     }

@@ -20,22 +20,27 @@ pub mod program;
 pub mod span;
 pub mod stmt;
 pub mod validate;
+mod version;
 
 pub use expr::{Binary, CArg, CExpr, CRef, Ctx, Dist, Fun, FunArg, Unary};
 pub use json::{from_json, to_json};
 pub use program::{
-    Arrival, BlockId, CEvict, CPool, CPreempt, CServe, CSession, CSpill, CStage, CStageKind, CStep,
-    MAX_SESSIONS, Preset, Program, Slot, Slots, Trace, TraceTurn,
+    Arrival, BlockId, CEvict, CGauge, CPool, CPreempt, CQueue, CServe, CSession, CShare, CSpill,
+    CStage, CStageKind, CStep, MAX_SESSIONS, Preset, Program, Rate, Slot, Slots, Trace, TraceTurn,
 };
 pub use span::{Place, Span, Spans};
-pub use stmt::{CHold, CRun, CStmt, Claim, RunMode};
+pub use stmt::{Bind, CEnter, CHold, CRun, CSegment, CStmt, Claim, RunMode};
 pub use validate::{IrError, Moment, validate};
+pub use version::version_needed;
 
 /// The `format` field of every file.
 pub const FORMAT: &str = "serq-tl";
 
-/// The version whose meaning this crate implements.
+/// The version of a program that needs no later one.
 pub const VERSION: u32 = 5;
+
+/// The version of a program that uses what version 5 does not have.
+pub const VERSION_6: u32 = 6;
 
 /// Deepest nesting of one expression. Readers and walkers recurse, so depth is bounded where
 /// expressions come in: at the JSON reader, in the parser, and in [`validate`].
@@ -46,3 +51,5 @@ pub const MAX_BLOCK_DEPTH: usize = 256;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_six;

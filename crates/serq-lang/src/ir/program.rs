@@ -20,7 +20,8 @@ pub const MAX_SESSIONS: u64 = 1_000_000;
 pub struct Program {
     /// Always [`super::FORMAT`].
     pub format: String,
-    /// Always [`super::VERSION`].
+    /// [`super::VERSION`], or [`super::VERSION_6`] for a program that needs it; see
+    /// [`super::version_needed`].
     pub version: u32,
     /// Names of the attributes every session has; the built-in ones come first.
     pub attrs: Vec<String>,
@@ -28,12 +29,18 @@ pub struct Program {
     pub pools: Vec<CPool>,
     pub stages: Vec<CStage>,
     pub arrival: Arrival,
+    /// Sessions that come, for an arrival process without an end of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
     /// Recorded turns that sessions replay.
     #[serde(default)]
     pub trace: Option<Trace>,
     /// Session `i` replays recorded session `i mod count`; otherwise one is drawn.
     #[serde(default)]
     pub trace_ordered: bool,
+    /// When each recorded session comes, for [`Arrival::Trace`]; seconds, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trace_times: Vec<f64>,
     /// Run when a session arrives; only `set` and `observe`.
     pub init: BlockId,
     /// Run by every `turn`; only `set` and `observe`.
@@ -41,7 +48,7 @@ pub struct Program {
     pub session: BlockId,
     /// Every block of statements.
     pub blocks: Vec<Vec<CStmt>>,
-    /// Seconds; finite and positive.
+    /// Seconds, positive. Infinite for a run that ends with its last session.
     #[serde(with = "num")]
     pub horizon: f64,
     /// Seconds; measurements start here.
@@ -53,6 +60,12 @@ pub struct Program {
     /// Attributes that only the client knows; no part of the server may decide by them.
     #[serde(default)]
     pub hidden: Vec<Slot>,
+    /// How flows over several stages share them; needed if a run names several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<CShare>,
+    /// State that is averaged over time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gauges: Vec<CGauge>,
     /// Source positions; absent in a program written by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spans: Option<Spans>,
@@ -130,12 +143,65 @@ pub struct CPool {
     pub preempt: CPreempt,
     /// Key of the waiting queue, smallest first; without one, first come first served.
     #[serde(default)]
-    pub queue: Option<CExpr>,
+    pub queue: Option<CQueue>,
     #[serde(default)]
     pub spill: Option<CSpill>,
     /// The step stage whose scheduler admits from this queue.
     #[serde(default)]
     pub admit_via: Option<usize>,
+    /// What is cached can be used by every session whose content begins the same.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub shared: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_false(b: &bool) -> bool {
+    !*b
+}
+
+/// How a queue is ordered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CQueue {
+    /// By keys, the smallest list first.
+    Keys {
+        keys: Vec<CExpr>,
+        /// Evaluated again at every selection, not once at joining.
+        live: bool,
+    },
+    /// By one key, evaluated at joining.
+    Key(CExpr),
+}
+
+impl CQueue {
+    /// The keys, in order.
+    pub fn keys(&self) -> &[CExpr] {
+        match self {
+            CQueue::Keys { keys, .. } => keys,
+            CQueue::Key(key) => std::slice::from_ref(key),
+        }
+    }
+
+    /// Whether they are evaluated at every selection.
+    pub fn is_live(&self) -> bool {
+        matches!(self, CQueue::Keys { live: true, .. })
+    }
+}
+
+/// How flows share the stages they go over at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CShare {
+    /// Max-min fair, by progressive filling.
+    MaxMin,
+    /// Each flow gets the smallest of its stages' equal parts.
+    Bottleneck,
+}
+
+/// A state expression, averaged over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CGauge {
+    pub name: String,
+    pub value: CExpr,
 }
 
 /// Which cached prefix goes first.
@@ -196,6 +262,9 @@ pub struct CStep {
     /// Pool that holds the residents' state.
     #[serde(default)]
     pub memory: Option<usize>,
+    /// Budgets, chunks, work and units of the memory must be whole numbers.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub integral: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -218,7 +287,19 @@ pub enum Arrival {
     /// These, at time 0.
     Sessions(Vec<CSession>),
     None,
+    /// The gap before each session, seconds.
+    Renewal(CExpr),
+    /// Poisson arrivals whose rate changes; none before the first entry.
+    Rates(Vec<Rate>),
+    /// One session at each of these times; seconds, ascending.
+    Times(Vec<f64>),
+    /// The recorded sessions, in order, at [`Program::trace_times`].
+    Trace,
 }
+
+/// Sessions per second, and from when on (in JSON `[rate, from]`).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rate(pub f64, pub f64);
 
 /// A session given as data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -274,8 +355,10 @@ impl Program {
             pools: Vec::new(),
             stages: Vec::new(),
             arrival: Arrival::None,
+            limit: None,
             trace: None,
             trace_ordered: false,
+            trace_times: Vec::new(),
             init: 0,
             turn: 1,
             session: 2,
@@ -285,7 +368,18 @@ impl Program {
             seed: 1,
             slots: Slots::STANDARD,
             hidden: Vec::new(),
+            share: None,
+            gauges: Vec::new(),
             spans: None,
+        }
+    }
+
+    /// Whether only so many sessions come, so that a run can end with the last of them.
+    pub fn is_finite(&self) -> bool {
+        match self.arrival {
+            Arrival::Batch(_) | Arrival::Sessions(_) | Arrival::Times(_) | Arrival::Trace => true,
+            Arrival::Poisson(_) | Arrival::Renewal(_) | Arrival::Rates(_) => self.limit.is_some(),
+            Arrival::Closed(_) | Arrival::None => false,
         }
     }
 }
@@ -302,6 +396,7 @@ impl CPool {
             queue: None,
             spill: None,
             admit_via: None,
+            shared: false,
         }
     }
 

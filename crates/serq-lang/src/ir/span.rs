@@ -30,6 +30,9 @@ pub struct Spans {
     /// One position per hidden attribute, in the order of [`super::Program::hidden`].
     #[serde(default)]
     pub hidden: Vec<Span>,
+    /// The declaration of each gauge.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gauges: Vec<Span>,
 }
 
 /// A resolved position, ready to print as `file:line:column`.

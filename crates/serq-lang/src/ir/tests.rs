@@ -16,6 +16,7 @@ fn rich() -> Program {
             chunk: num(0.0),
             serve: CServe::By(vec![CExpr::Ctx(Ctx::Decoding)]),
             memory: Some(0),
+            integral: false,
         }),
     });
     p.stages.push(CStage { name: "tool".into(), kind: CStageKind::Delay });
@@ -31,6 +32,8 @@ fn rich() -> Program {
                     Claim(CRef::one(1), num(1.0), None),
                     Claim(CRef::one(0), CExpr::Attr(9), Some(num(32.0))),
                 ],
+                binds: Vec::new(),
+                names: Vec::new(),
                 reuse: Some(num(16.0)),
                 body: 4,
                 cache: Some(num(48.0)),
@@ -45,6 +48,7 @@ fn rich() -> Program {
                 mode: RunMode::Prefill,
                 work: CExpr::Call(Fun::Max, vec![CArg::Expr(num(1.0)), CArg::Expr(CExpr::Attr(9))]),
                 growing: Some(CRef::one(0)),
+                also: Vec::new(),
             }),
             CStmt::Load(CRef::one(0), num(0.0)),
         ],
@@ -53,6 +57,7 @@ fn rich() -> Program {
             mode: RunMode::Plain,
             work: num(2.0),
             growing: None,
+            also: Vec::new(),
         })],
         vec![CStmt::End],
     ];
@@ -111,7 +116,7 @@ fn what_is_wrong_is_named() {
     check(|p| p.pools[0].block = Some(0.0), &["pool-block"]);
     check(|p| p.pools[1].admit_via = Some(1), &["admit-via"]);
     check(|p| p.pools[1].admit_via = Some(7), &["ir-index"]);
-    check(|p| p.pools[0].queue = Some(CExpr::Ctx(Ctx::Ntok)), &["moment-ctx"]);
+    check(|p| p.pools[0].queue = Some(CQueue::Key(CExpr::Ctx(Ctx::Ntok))), &["moment-ctx"]);
     check(
         |p| p.stages[0].kind = CStageKind::Ps(CExpr::Attr(0)),
         &["admit-via", "moment-attr", "run-mode", "run-growing"],

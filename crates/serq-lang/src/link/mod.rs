@@ -207,6 +207,7 @@ impl<'a> Linker<'a> {
             hidden: workload
                 .map(|w| w.hidden.iter().map(|n| position(n.span)).collect())
                 .unwrap_or_default(),
+            gauges: Vec::new(),
         }
     }
 

@@ -3,7 +3,9 @@
 use super::{Family, Linker, place};
 use crate::ast::{Expr, Name, Pool, Serve, Stage, StageKind, Step};
 use crate::diag::{Code, Diagnostic};
-use crate::ir::{CEvict, CExpr, CPool, CPreempt, CServe, CSpill, CStage, CStageKind, CStep};
+use crate::ir::{
+    CEvict, CExpr, CPool, CPreempt, CQueue, CServe, CSpill, CStage, CStageKind, CStep,
+};
 use crate::source::Span;
 
 impl<'a> Linker<'a> {
@@ -34,7 +36,7 @@ impl<'a> Linker<'a> {
                 block,
                 evict: evict.clone(),
                 preempt,
-                queue: queue.clone(),
+                queue: queue.clone().map(CQueue::Key),
                 spill: spill.as_ref().map(|(to, via, work, when)| CSpill {
                     to: pair(*to),
                     via: pair(*via),
@@ -249,7 +251,10 @@ impl<'a> Linker<'a> {
                 self.paired(pair, (&decl.name, count), (name, facts))
             }
         });
-        (CStageKind::Step(CStep { budget, cost, chunk, serve, memory: None }), memory)
+        (
+            CStageKind::Step(CStep { budget, cost, chunk, serve, memory: None, integral: false }),
+            memory,
+        )
     }
 }
 

@@ -134,7 +134,7 @@ impl<'a> Linker<'a> {
         if let Some(pool) = run.growing.as_ref().filter(|_| !step) {
             self.growing_off_step(pool, &run.stage.name.text);
         }
-        Some(CRun { stage, mode, work, growing: growing? })
+        Some(CRun { stage, mode, work, growing: growing?, also: Vec::new() })
     }
 
     /// The growing pool; the outer option is `None` after an error.
@@ -215,7 +215,15 @@ impl<'a> Linker<'a> {
             }
             None => None,
         };
-        (!wrong).then_some(CHold { pools: claims, reuse, body, cache, lease })
+        (!wrong).then_some(CHold {
+            pools: claims,
+            reuse,
+            body,
+            cache,
+            lease,
+            binds: Vec::new(),
+            names: Vec::new(),
+        })
     }
 
     fn leased(&mut self, pool: &CRef, claims: &[Claim], written: Option<&Ref>) {
@@ -271,7 +279,12 @@ impl<'a> Linker<'a> {
         if let Some(pool) = serving.growing.as_ref().filter(|_| !step) {
             self.growing_off_step(pool, &name);
         }
-        self.push(block, CStmt::Run(CRun { stage, mode, work, growing }), span, span);
+        self.push(
+            block,
+            CStmt::Run(CRun { stage, mode, work, growing, also: Vec::new() }),
+            span,
+            span,
+        );
         if let Some((units, Some(to), Some(from))) = moves {
             self.push(block, CStmt::Load(to, units), span, span);
             self.push(block, CStmt::Release(from), span, span);

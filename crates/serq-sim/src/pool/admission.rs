@@ -6,10 +6,13 @@
 
 use crate::engine::Engine;
 use crate::error::{Reason, Result, Subject, amount};
-use crate::expr::Env;
+use crate::expr::{Env, NO_VARS};
 use crate::pool::cache::Entry;
+use crate::pool::queue::Keys;
+use crate::session::exec::not_a_number;
 use crate::session::{Claim, Hold, Pending, Status};
 use crate::stage::Kind;
+use serq_lang::ir::Ctx;
 
 /// What came of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,28 +94,19 @@ impl Engine<'_> {
         let now = self.w.now;
         let Some(first) = self.w.sessions[s as usize].pending.first() else { return Ok(()) };
         let p = first.pool;
-        let key = match self.c.pools[p as usize].queue {
-            Some(e) if !front => {
-                let key = self.value(s, e).map_err(|r| r.about(Subject::Pool(p)))?;
-                if key.is_nan() {
-                    return Err(Reason::new(
-                        "key",
-                        "a queue key is not a number".into(),
-                        "check the expression for a division by zero",
-                    )
-                    .about(Subject::Pool(p)));
-                }
-                Some(key)
-            }
-            _ => None,
+        let plan = &self.c.pools[p as usize];
+        let keys = if front || plan.queue.is_empty() || plan.live {
+            None
+        } else {
+            Some(Keys::new(&self.queue_keys(s, p)?))
         };
         let session = &mut self.w.sessions[s as usize];
         session.status = Status::Queued { pool: p };
         session.queued_at = now;
         let pool = &mut self.w.pools[p as usize];
-        match (front, key) {
+        match (front, keys) {
             (true, _) => pool.queue.rejoin(s),
-            (false, Some(key)) => pool.queue.join_by(s, key),
+            (false, Some(keys)) => pool.queue.join_by(s, keys),
             (false, None) => pool.queue.join(s),
         }
         pool.note_queue(now);
@@ -120,6 +114,47 @@ impl Engine<'_> {
             self.note_news(p);
         }
         Ok(())
+    }
+
+    /// The keys of a pool's queue for a session, as they are now.
+    fn queue_keys(&mut self, s: u32, p: u32) -> Result<Vec<f64>> {
+        let Engine { w, c, session_rng, .. } = self;
+        let mut vars = NO_VARS;
+        vars[Ctx::Waited as usize] = w.now - w.sessions[s as usize].queued_at;
+        let env = Env { vars: &vars, ..Env::session(w, s) };
+        let rng = &mut session_rng[s as usize];
+        let mut keys = Vec::with_capacity(c.pools[p as usize].queue.len());
+        for &e in &c.pools[p as usize].queue {
+            let key = c.code.eval(e, w, &env, rng).map_err(|r| r.about(Subject::Pool(p)).of(s))?;
+            if key.is_nan() {
+                return Err(Reason::new(
+                    "key",
+                    "a queue key is not a number".into(),
+                    "check the expression for a division by zero",
+                )
+                .about(Subject::Pool(p))
+                .of(s));
+            }
+            keys.push(key);
+        }
+        Ok(keys)
+    }
+
+    /// Who is next in a queue: its head, or, by live keys, whose are smallest now.
+    fn select(&mut self, p: u32) -> Result<Option<u32>> {
+        let queue = &self.w.pools[p as usize].queue;
+        if !self.c.pools[p as usize].live || queue.head_is_back() || queue.len() < 2 {
+            return Ok(queue.head());
+        }
+        let waiting: Vec<u32> = queue.iter().collect();
+        let mut best: Option<(Vec<f64>, u32)> = None;
+        for s in waiting {
+            let keys = self.queue_keys(s, p)?;
+            if best.as_ref().is_none_or(|(least, _)| keys < *least) {
+                best = Some((keys, s));
+            }
+        }
+        Ok(best.map(|(_, s)| s))
     }
 
     /// Somebody new waits: whoever admits from this queue has a reason to try.
@@ -161,7 +196,7 @@ impl Engine<'_> {
 
     /// Tries the head of a queue, for the scheduler of a stage if one serves it.
     fn admit_head(&mut self, p: u32, stage: Option<u32>) -> Result<Attempt> {
-        let Some(s) = self.w.pools[p as usize].queue.head() else { return Ok(Attempt::Empty) };
+        let Some(s) = self.select(p)? else { return Ok(Attempt::Empty) };
         let pc = self.w.sessions[s as usize].pc;
         self.w.attempt = stage.map(|stage| (stage, self.budget_of(stage)));
         let outcome = self.attempt(p, s);
@@ -180,7 +215,7 @@ impl Engine<'_> {
         let plan = self.pending_plan(s);
         let over = self.measure(s, plan)?;
         if let Some(pool) = over {
-            self.leave_queue(p);
+            self.leave_queue(p, s);
             self.reject(s, pool)?;
             return Ok(Attempt::Rejected);
         }
@@ -193,15 +228,22 @@ impl Engine<'_> {
             Some(e) => Some(amount(self.value(s, e)?, "the prefix to reuse")?),
             None => None,
         };
-        self.leave_queue(p);
+        for (slot, e) in &self.c.holds[plan as usize].binds {
+            let value = self.value(s, *e)?;
+            if value.is_nan() {
+                return Err(not_a_number(&self.c.ir.attrs[*slot as usize]));
+            }
+            *self.w.attr_mut(s, *slot) = value;
+        }
+        self.leave_queue(p, s);
         self.admit(s, plan, reuse)?;
         Ok(Attempt::Admitted)
     }
 
-    fn leave_queue(&mut self, p: u32) {
+    fn leave_queue(&mut self, p: u32, s: u32) {
         let now = self.w.now;
         let pool = &mut self.w.pools[p as usize];
-        pool.queue.pop();
+        pool.queue.remove(s);
         pool.note_queue(now);
     }
 

@@ -1,7 +1,8 @@
 //! From the IR to instructions.
 
 use serq_lang::ir::{
-    BlockId, CEvict, CExpr, CHold, CPreempt, CServe, CStageKind, CStmt, Ctx, Program, RunMode,
+    Bind, BlockId, CEvict, CExpr, CHold, CPreempt, CQueue, CServe, CStageKind, CStmt, Ctx, Program,
+    RunMode,
 };
 
 use super::{
@@ -157,6 +158,16 @@ impl Compiler<'_> {
                 self.hold(hold, at);
                 return;
             }
+            CStmt::While(guard, body) => {
+                let start = self.here();
+                let guard = self.b.expr(guard);
+                let branch = self.emit(Op::Branch(guard, 0), at);
+                self.block(*body);
+                self.emit(Op::Jump(start), at);
+                self.ops[branch] = Op::Branch(guard, self.here());
+                return;
+            }
+            CStmt::Book(_) | CStmt::Enter(_) => return,
             CStmt::Loop(body) => {
                 let start = self.here();
                 self.block(*body);
@@ -198,6 +209,7 @@ impl Compiler<'_> {
             claims,
             reuse: hold.reuse.as_ref().map(|e| self.b.expr(e)),
             cache: hold.cache.as_ref().map(|e| self.b.expr(e)),
+            binds: hold.binds.iter().map(|Bind(slot, e)| (*slot as u32, self.b.expr(e))).collect(),
             lease: hold.lease.as_ref().and_then(|(r, time)| {
                 let claim = hold.pools.iter().position(|c| c.0 == *r)?;
                 Some((claim as u32, self.b.expr(time)))
@@ -220,7 +232,8 @@ impl Compiler<'_> {
             lru: evict.is_empty(),
             evict,
             lifo: pool.preempt == CPreempt::Lifo,
-            queue: pool.queue.as_ref().map(|k| self.b.expr(k)),
+            queue: pool.queue.iter().flat_map(|q| q.keys()).map(|k| self.b.expr(k)).collect(),
+            live: pool.queue.as_ref().is_some_and(CQueue::is_live),
             spill: pool.spill.as_ref().map(|s| SpillPlan {
                 to: s.to as u32,
                 via: s.via as u32,

@@ -63,6 +63,8 @@ pub(crate) struct HoldPlan {
     pub(crate) claims: Vec<ClaimPlan>,
     pub(crate) reuse: Option<Expr>,
     pub(crate) cache: Option<Expr>,
+    /// Attributes set at the admission, in order.
+    pub(crate) binds: Vec<(u32, Expr)>,
     /// Which claim, and for how long.
     pub(crate) lease: Option<(u32, Expr)>,
 }
@@ -95,7 +97,10 @@ pub(crate) struct PoolPlan {
     pub(crate) evict: Vec<Expr>,
     pub(crate) lru: bool,
     pub(crate) lifo: bool,
-    pub(crate) queue: Option<Expr>,
+    /// Keys of the queue; none for first come, first served.
+    pub(crate) queue: Vec<Expr>,
+    /// Whether they are evaluated at every selection, not once at joining.
+    pub(crate) live: bool,
     pub(crate) spill: Option<SpillPlan>,
     pub(crate) admit_via: Option<u32>,
     /// Step stages whose memory this is.

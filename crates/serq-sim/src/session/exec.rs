@@ -92,7 +92,7 @@ impl Engine<'_> {
                     if guard != 1.0 {
                         return Err(Reason::new(
                             "guard",
-                            format!("a branch is guarded by {guard}, not 0 or 1"),
+                            format!("a branch or `while` is guarded by {guard}, not 0 or 1"),
                             "compare with something, or write `branch with` for a draw",
                         ));
                     }
@@ -324,7 +324,7 @@ impl Engine<'_> {
     }
 }
 
-fn not_a_number(attr: &str) -> Box<Reason> {
+pub(crate) fn not_a_number(attr: &str) -> Box<Reason> {
     Reason::new(
         "set",
         format!("`{attr}` is set to something that is not a number"),

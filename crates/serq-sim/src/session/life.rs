@@ -16,7 +16,11 @@ impl Engine<'_> {
     pub(crate) fn start_arrivals(&mut self) -> Result<()> {
         let c = self.c;
         match &c.ir.arrival {
-            Arrival::None => {}
+            Arrival::None
+            | Arrival::Renewal(_)
+            | Arrival::Rates(_)
+            | Arrival::Times(_)
+            | Arrival::Trace => {}
             Arrival::Poisson(_) => self.schedule(0.0, Event::Arrive),
             Arrival::Closed(n) | Arrival::Batch(n) => {
                 for _ in 0..*n {

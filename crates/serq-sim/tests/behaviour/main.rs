@@ -7,6 +7,7 @@ mod random;
 mod refusals;
 mod reports;
 mod scenarios;
+mod six;
 mod support;
 mod theory;
 mod vllm;

@@ -99,6 +99,13 @@ impl Check<'_> {
                 }
             }
         }
+        if !fun.is_arithmetic() && moment == Moment::Gap {
+            let reason = format!("the gap between arrivals reads `{}`", fun.name());
+            self.error(at, "gap", reason, "traffic comes by itself: use the clock and draws");
+        }
+        if moment == Moment::Gauge {
+            self.gauge_call(fun, args, at);
+        }
         if fun == Fun::BudgetLeft && moment == Moment::Budget {
             self.error(
                 at,
@@ -106,6 +113,25 @@ impl Check<'_> {
                 "`budget_left` is read in a budget or chunk, which it depends on",
                 "use the number of residents or the memory they hold",
             );
+        }
+    }
+
+    /// A gauge reads what changes at events only, of members that are always the same.
+    fn gauge_call(&mut self, fun: Fun, args: &[CArg], at: &At) {
+        if matches!(fun, Fun::Work | Fun::BudgetLeft | Fun::Cachedin) {
+            let reason = format!("`{}` is read in a gauge", fun.name());
+            let help = "it changes between events or belongs to a session: observe it instead";
+            self.error(at, "gauge", reason, help);
+        }
+        let moves = |a: &CArg| match a {
+            CArg::Pool(r) | CArg::Stage(r) => {
+                r.index.as_ref().is_some_and(|i| i.as_num().is_none())
+            }
+            CArg::Expr(_) => false,
+        };
+        if args.iter().any(moves) {
+            let reason = "a gauge reads a member whose index is no constant";
+            self.error(at, "gauge", reason, "one gauge per member, or their sum");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Hidden attributes: what only the client knows, no policy of the deployment may read.
 
 use super::{At, Check};
-use crate::ir::{Arrival, CEvict, CExpr, CServe, CStageKind, CStmt, Slot};
+use crate::ir::{Arrival, CEvict, CExpr, CServe, CStageKind, CStmt, Claim, Slot};
 
 impl Check<'_> {
     /// The list itself: existing attributes, once each, that the client assigns.
@@ -67,7 +67,8 @@ impl Check<'_> {
                 CEvict::Lru => &[],
             };
             let spill = pool.spill.iter().flat_map(|s| [&s.work, &s.when]);
-            for e in evict.iter().chain(&pool.queue).chain(spill) {
+            let queue = pool.queue.iter().flat_map(|q| q.keys());
+            for e in evict.iter().chain(queue).chain(spill) {
                 self.no_hidden(e, &format!("a policy of pool `{}`", pool.name), &at);
             }
         }
@@ -81,13 +82,22 @@ impl Check<'_> {
         }
         for (id, block) in p.blocks.iter().enumerate() {
             for (i, stmt) in block.iter().enumerate() {
-                let CStmt::Hold(hold) = stmt else { continue };
+                let (claims, header): (&[Claim], Vec<&CExpr>) = match stmt {
+                    CStmt::Hold(hold) => {
+                        let names = hold.names.iter().flat_map(|s| [&s.0, &s.1]);
+                        let binds = hold.binds.iter().map(|b| &b.1);
+                        (&hold.pools, hold.reuse.iter().chain(names).chain(binds).collect())
+                    }
+                    CStmt::Book(claims) => (claims, Vec::new()),
+                    CStmt::Enter(enter) => (&[], enter.reuse.iter().collect()),
+                    _ => continue,
+                };
                 let at = At {
                     path: format!("blocks[{id}][{i}]"),
                     place: self.spans(|s| s.statement(id, i)),
                 };
-                let claims = hold.pools.iter().flat_map(|c| [Some(&c.1), c.2.as_ref()]);
-                for e in claims.flatten().chain(&hold.reuse) {
+                let claims = claims.iter().flat_map(|c| [Some(&c.1), c.2.as_ref()]);
+                for e in claims.flatten().chain(header) {
                     self.no_hidden(e, "the header of a hold", &at);
                 }
             }

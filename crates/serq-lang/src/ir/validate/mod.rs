@@ -9,6 +9,7 @@ mod expr;
 mod hidden;
 mod moment;
 mod progress;
+mod shared;
 mod stmt;
 
 use std::fmt;
@@ -16,10 +17,10 @@ use std::fmt;
 pub use moment::Moment;
 
 use super::program::{
-    Arrival, CEvict, CServe, CStageKind, MAX_SESSIONS, Preset, Program, Slots, Trace,
+    Arrival, CEvict, CServe, CStageKind, MAX_SESSIONS, Preset, Program, Rate, Slots, Trace,
 };
 use super::span::Place;
-use super::{FORMAT, VERSION};
+use super::{FORMAT, VERSION, VERSION_6, version_needed};
 
 /// Most errors one call reports; a generated file with one mistake repeated stays readable.
 const MAX_ERRORS: usize = 100;
@@ -117,9 +118,14 @@ impl Check<'_> {
             let reason = format!("the format is \"{}\"", p.format);
             self.error(&root, "ir-format", reason, "it is \"serq-tl\"");
         }
-        if p.version != VERSION {
+        let needed = version_needed(p);
+        if ![VERSION, VERSION_6].contains(&p.version) {
             let reason = format!("the version is {}", p.version);
-            self.error(&root, "ir-version", reason, format!("this program reads {VERSION}"));
+            let help = format!("this program reads {VERSION} and {VERSION_6}");
+            self.error(&root, "ir-version", reason, help);
+        } else if p.version < needed {
+            let reason = format!("the version is {}, but the program needs {needed}", p.version);
+            self.error(&root, "ir-version", reason, "write the version that it needs");
         }
         self.names(&root);
         self.run_parameters();
@@ -131,6 +137,7 @@ impl Check<'_> {
             self.stage(i);
         }
         self.arrival();
+        self.gauges();
         self.trace();
         self.hidden_list();
         self.statements();
@@ -180,7 +187,12 @@ impl Check<'_> {
         let p = self.program;
         let place = self.spans(|s| s.run.and_then(|span| s.resolve(span)));
         let at = At { path: "run".into(), place };
-        if !(p.horizon.is_finite() && p.horizon > 0.0) {
+        if p.horizon == f64::INFINITY {
+            if !p.is_finite() {
+                let reason = "the run has no horizon, and its sessions no end";
+                self.error(&at, "run-horizon", reason, "give a horizon, or a number of sessions");
+            }
+        } else if !(p.horizon.is_finite() && p.horizon > 0.0) {
             let reason = format!("the horizon is {}", p.horizon);
             self.error(&at, "run-horizon", reason, "give a positive number of seconds");
         }
@@ -214,8 +226,14 @@ impl Check<'_> {
                 self.expr(key, Moment::Evict, true, &at.field("evict"));
             }
         }
-        if let Some(key) = &pool.queue {
-            self.expr(key, Moment::Queue, false, &at.field("queue"));
+        if let Some(queue) = &pool.queue {
+            let moment = if queue.is_live() { Moment::Select } else { Moment::Queue };
+            for key in queue.keys() {
+                self.expr(key, moment, false, &at.field("queue"));
+            }
+        }
+        if pool.shared {
+            self.shared_pool(i, &at);
         }
         if let Some(stage) = pool.admit_via {
             match self.program.stages.get(stage).map(|s| &s.kind) {
@@ -307,8 +325,28 @@ impl Check<'_> {
     fn arrival(&mut self) {
         let place = self.spans(|s| s.arrival.and_then(|span| s.resolve(span)));
         let at = At { path: "arrival".into(), place };
+        self.limit(&at);
         match &self.program.arrival {
             Arrival::None => {}
+            Arrival::Renewal(gap) => self.expr(gap, Moment::Gap, true, &at),
+            Arrival::Rates(rates) => self.rates(rates, &at),
+            Arrival::Times(times) => self.times(times, &at),
+            Arrival::Trace => match &self.program.trace {
+                None => self.error(&at, "arrival", "there is no trace", "name one with `trace`"),
+                Some(Trace::File(_)) => {}
+                Some(Trace::Inline(sessions)) => {
+                    let times = &self.program.trace_times;
+                    if times.len() != sessions.len() {
+                        let reason = format!(
+                            "the trace has {} sessions, but {} times",
+                            sessions.len(),
+                            times.len()
+                        );
+                        self.error(&at, "arrival", reason, "a time of arrival for each session");
+                    }
+                    self.times(times, &at);
+                }
+            },
             Arrival::Poisson(rate) => {
                 if !(rate.is_finite() && *rate > 0.0) {
                     let reason = format!("the arrival rate is {rate}");
@@ -328,6 +366,59 @@ impl Check<'_> {
                         self.preset(&at, *preset);
                     }
                 }
+            }
+        }
+    }
+
+    /// Traffic that has no end of its own may be given one.
+    fn limit(&mut self, at: &At) {
+        let Some(n) = self.program.limit else { return };
+        if n == 0 {
+            self.error(at, "arrival", "no session is to come", "`none` says that");
+        }
+        let open = matches!(
+            self.program.arrival,
+            Arrival::Poisson(_) | Arrival::Renewal(_) | Arrival::Rates(_)
+        );
+        if !open {
+            let reason = "a number of sessions is given for arrivals that have one";
+            self.error(at, "arrival", reason, "poisson, renewal and rates can have one");
+        }
+    }
+
+    fn rates(&mut self, rates: &[Rate], at: &At) {
+        if rates.is_empty() {
+            self.error(at, "arrival", "there is no rate", "give at least one");
+        }
+        for Rate(rate, from) in rates {
+            if !(rate.is_finite() && *rate >= 0.0 && from.is_finite() && *from >= 0.0) {
+                let reason = format!("a rate of {rate} from {from} on");
+                self.error(at, "arrival", reason, "rates and times are 0 or more, and finite");
+            }
+        }
+        if !rates.is_sorted_by(|a, b| a.1 < b.1) {
+            self.error(at, "arrival", "the rates are not in order of time", "sort them");
+        }
+    }
+
+    fn times(&mut self, times: &[f64], at: &At) {
+        if times.iter().any(|t| !(t.is_finite() && *t >= 0.0)) {
+            let reason = "a time of arrival is negative or not finite";
+            self.error(at, "arrival", reason, "times are 0 or more");
+        } else if !times.is_sorted() {
+            self.error(at, "arrival", "the times of arrival are not ascending", "sort them");
+        }
+    }
+
+    fn gauges(&mut self) {
+        let mut seen = std::collections::BTreeSet::new();
+        for (i, gauge) in self.program.gauges.iter().enumerate() {
+            let place = self.spans(|s| s.resolve(*s.gauges.get(i)?));
+            let at = At { path: format!("gauges[{i}]"), place };
+            self.expr(&gauge.value, Moment::Gauge, false, &at);
+            if !seen.insert(&gauge.name) {
+                let reason = format!("gauge `{}` is there twice", gauge.name);
+                self.error(&at, "ir-name", reason, "give each a name of its own");
             }
         }
     }

@@ -9,8 +9,10 @@ pub enum Moment {
     Session,
     /// A hold's units, reserve and reuse, at each attempt to admit it.
     Admit,
-    /// A pool's queue key.
+    /// A pool's queue keys, at joining.
     Queue,
+    /// A pool's queue keys, at every selection.
+    Select,
     /// A pool's eviction keys and spill clause, for one cached prefix.
     Evict,
     /// The capacity of a processor-sharing stage.
@@ -21,18 +23,25 @@ pub enum Moment {
     Step,
     /// Serving keys of a step stage, for one resident.
     Serve,
+    /// The gap of renewal arrivals.
+    Gap,
+    /// A gauge, whenever the state has changed.
+    Gauge,
 }
 
 impl Moment {
-    pub const ALL: [Moment; 8] = [
+    pub const ALL: [Moment; 11] = [
         Moment::Session,
         Moment::Admit,
         Moment::Queue,
+        Moment::Select,
         Moment::Evict,
         Moment::Ps,
         Moment::Budget,
         Moment::Step,
         Moment::Serve,
+        Moment::Gap,
+        Moment::Gauge,
     ];
 
     /// For messages: "a queue key", "the cost of a step stage".
@@ -41,18 +50,21 @@ impl Moment {
             Moment::Session => "a statement",
             Moment::Admit => "the header of a hold",
             Moment::Queue => "a queue key",
+            Moment::Select => "a live queue key",
             Moment::Evict => "an eviction key or spill clause",
             Moment::Ps => "the capacity of a ps stage",
             Moment::Budget => "the budget or chunk of a step stage",
             Moment::Step => "the cost of a step stage",
             Moment::Serve => "a serving key of a step stage",
+            Moment::Gap => "the gap between arrivals",
+            Moment::Gauge => "a gauge",
         }
     }
 
     /// Whether a context variable exists at this moment.
     pub fn has(self, var: Ctx) -> bool {
         match var {
-            Ctx::Now => true,
+            Ctx::Now => self != Moment::Gauge,
             Ctx::Size | Ctx::Age | Ctx::Last | Ctx::Queued => self == Moment::Evict,
             Ctx::N => self == Moment::Ps,
             Ctx::Nres | Ctx::Ndec | Ctx::Kvb | Ctx::Kvp => {
@@ -60,12 +72,13 @@ impl Moment {
             }
             Ctx::Ntok | Ctx::Npre | Ctx::Attn => self == Moment::Step,
             Ctx::Decoding | Ctx::Admission | Ctx::Remaining => self == Moment::Serve,
+            Ctx::Waited => self == Moment::Select,
         }
     }
 
     /// Whether there is a session whose attributes can be read.
     pub fn has_session(self) -> bool {
-        !matches!(self, Moment::Ps | Moment::Budget | Moment::Step)
+        !matches!(self, Moment::Ps | Moment::Budget | Moment::Step | Moment::Gap | Moment::Gauge)
     }
 
     /// The moments at which a variable exists, for messages.

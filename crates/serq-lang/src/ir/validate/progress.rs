@@ -13,7 +13,8 @@ impl Check<'_> {
         let blocks = &self.program.blocks;
         for (id, block) in blocks.iter().enumerate() {
             for (i, stmt) in block.iter().enumerate() {
-                if let CStmt::Loop(body) = stmt
+                if let CStmt::Loop(body) | CStmt::While(_, body) = stmt
+                    && !matches!(stmt, CStmt::While(CExpr::Num(0.0), _))
                     && self.may_be_instant(*body)
                 {
                     let place = self.spans(|s| s.statement(id, i));
@@ -42,7 +43,9 @@ impl Check<'_> {
             CStmt::Branch(_, then, other) => {
                 self.may_be_instant(*then) || self.may_be_instant(*other)
             }
+            CStmt::Enter(enter) => self.may_be_instant(enter.body),
             CStmt::Loop(_) | CStmt::End => false,
+            CStmt::While(guard, _) => guard.as_num() != Some(1.0),
             _ => true,
         })
     }

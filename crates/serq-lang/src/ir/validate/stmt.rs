@@ -2,14 +2,21 @@
 
 use super::{At, Check, Moment};
 use crate::ir::{
-    BlockId, CExpr, CHold, CPool, CRef, CRun, CStmt, MAX_BLOCK_DEPTH, Program, RunMode, Slot,
+    Bind, BlockId, CEnter, CExpr, CHold, CPool, CRef, CRun, CSegment, CStmt, Claim,
+    MAX_BLOCK_DEPTH, Program, RunMode, Slot,
 };
 
 /// An enclosing hold and, per claim, the attribute its index reads that the body may have
 /// changed so far.
 struct Scope<'p> {
-    hold: &'p CHold,
+    pools: Vec<&'p CRef>,
     changed: Vec<Option<Slot>>,
+}
+
+impl<'p> Scope<'p> {
+    fn over(pools: Vec<&'p CRef>) -> Self {
+        Self { changed: vec![None; pools.len()], pools }
+    }
 }
 
 struct Walk<'p> {
@@ -17,6 +24,8 @@ struct Walk<'p> {
     scopes: Vec<Scope<'p>>,
     /// Every reference some hold of the program leases.
     leased: Vec<&'p CRef>,
+    /// What some statement books.
+    booked: Vec<&'p [Claim]>,
     /// Blocks already entered.
     seen: Vec<bool>,
     /// In `init` or `turn`.
@@ -31,7 +40,17 @@ impl<'p> Check<'p> {
             .iter()
             .flatten()
             .filter_map(|s| match s {
-                CStmt::Hold(CHold { lease: Some((r, _)), .. }) => Some(r),
+                CStmt::Hold(CHold { lease: Some((r, _)), .. })
+                | CStmt::Enter(CEnter { lease: Some((r, _)), .. }) => Some(r),
+                _ => None,
+            })
+            .collect();
+        let booked = program
+            .blocks
+            .iter()
+            .flatten()
+            .filter_map(|s| match s {
+                CStmt::Book(claims) => Some(claims.as_slice()),
                 _ => None,
             })
             .collect();
@@ -39,6 +58,7 @@ impl<'p> Check<'p> {
             program,
             scopes: Vec::new(),
             leased,
+            booked,
             seen: vec![false; program.blocks.len()],
             workload: false,
         };
@@ -112,12 +132,23 @@ impl<'p> Check<'p> {
                 }
                 self.block(walk, *body, depth + 1, at);
             }
+            CStmt::While(guard, body) => {
+                self.expr(guard, Moment::Session, true, at);
+                self.guard(guard, at);
+                for slot in walk.slots_assigned_in(*body) {
+                    walk.assigned(slot);
+                }
+                self.block(walk, *body, depth + 1, at);
+            }
             CStmt::Hold(hold) => self.hold(walk, hold, depth, at),
+            CStmt::Book(claims) => self.book(walk, claims, at),
+            CStmt::Enter(enter) => self.enter(walk, enter, depth, at),
             CStmt::Drop(pool) => {
                 self.pool_ref(pool, at);
             }
             CStmt::Release(pool) => {
-                if self.pool_ref(pool, at) && !walk.leased.contains(&pool) {
+                let elsewhere = walk.leased.contains(&pool) || walk.is_booked(pool);
+                if self.pool_ref(pool, at) && !elsewhere {
                     self.inside_hold(walk, pool, "release", at);
                 }
             }
@@ -132,10 +163,68 @@ impl<'p> Check<'p> {
     }
 
     fn hold(&mut self, walk: &mut Walk<'p>, hold: &'p CHold, depth: usize, at: &At) {
-        if hold.pools.is_empty() {
+        self.claims(walk, &hold.pools, at);
+        self.hold_names(hold, at);
+        if let Some(reuse) = &hold.reuse {
+            self.expr(reuse, Moment::Admit, false, &at.field("reuse"));
+        }
+        for CSegment(key, length) in &hold.names {
+            self.expr(key, Moment::Admit, false, &at.field("names"));
+            self.expr(length, Moment::Admit, false, &at.field("names"));
+        }
+        walk.scopes.push(Scope::over(hold.pools.iter().map(|c| &c.0).collect()));
+        for Bind(slot, value) in &hold.binds {
+            self.slot(*slot, at);
+            self.expr(value, Moment::Admit, false, &at.field("binds"));
+            if walk.program.slots.all().contains(slot) {
+                let reason = "a binding sets a built-in attribute";
+                self.error(at, "bind", reason, "bind a name of its own");
+            }
+            walk.assigned(*slot);
+        }
+        self.scope(walk, hold.body, hold.cache.as_ref(), hold.lease.as_ref(), depth, at);
+    }
+
+    /// A scope over what was booked has the pools of every booking it can open.
+    fn enter(&mut self, walk: &mut Walk<'p>, enter: &'p CEnter, depth: usize, at: &At) {
+        let mut pools: Vec<&CRef> = vec![&enter.pool];
+        let books = walk.booked.iter().filter(|c| c.first().is_some_and(|c| c.0 == enter.pool));
+        for claim in books.copied().flatten() {
+            if !pools.contains(&&claim.0) {
+                pools.push(&claim.0);
+            }
+        }
+        if self.pool_ref(&enter.pool, at) && !walk.is_booked(&enter.pool) {
+            let name = walk.pool(&enter.pool).map_or("?", |p| &p.name).to_owned();
+            let reason = format!("nothing books pool `{name}`");
+            let help = "write `book P (n)` before, same pool and same index";
+            self.error(at, "enter", reason, help);
+        }
+        if let Some(reuse) = &enter.reuse {
+            self.expr(reuse, Moment::Admit, false, &at.field("reuse"));
+        }
+        walk.scopes.push(Scope::over(pools));
+        self.scope(walk, enter.body, enter.cache.as_ref(), enter.lease.as_ref(), depth, at);
+    }
+
+    fn book(&mut self, walk: &mut Walk<'p>, claims: &'p [Claim], at: &At) {
+        self.claims(walk, claims, at);
+        for Claim(r, ..) in claims {
+            let members = walk.program.pools.get(r.base..r.base.saturating_add(r.count));
+            if let Some(pool) = members.into_iter().flatten().find(|p| p.shared) {
+                let reason = format!("a booking names shared pool `{}`", pool.name);
+                let help = "what is found in a shared pool is known at admission only: `hold` it";
+                self.error(at, "book-shared", reason, help);
+            }
+        }
+    }
+
+    /// Pools, units and reserves of a hold or a booking.
+    fn claims(&mut self, walk: &mut Walk<'p>, claims: &'p [Claim], at: &At) {
+        if claims.is_empty() {
             self.error(at, "hold-empty", "a hold claims no pool", "name at least one pool");
         }
-        for (k, claim) in hold.pools.iter().enumerate() {
+        for (k, claim) in claims.iter().enumerate() {
             let ok = self.pool_ref(&claim.0, at);
             for (name, units) in [("units", Some(&claim.1)), ("reserve", claim.2.as_ref())] {
                 let Some(units) = units else { continue };
@@ -144,23 +233,31 @@ impl<'p> Check<'p> {
                     self.fits(walk, &claim.0, units, name, at);
                 }
             }
-            if hold.pools[..k].iter().any(|other| other.0 == claim.0) {
+            if claims[..k].iter().any(|other| other.0 == claim.0) {
                 let name = walk.pool(&claim.0).map_or("?", |p| &p.name).to_owned();
                 let reason = format!("a hold names pool `{name}` twice");
                 self.error(at, "hold-twice", reason, "claim the sum of the units once");
             }
         }
-        if let Some(reuse) = &hold.reuse {
-            self.expr(reuse, Moment::Admit, false, &at.field("reuse"));
-        }
-        let changed = vec![None; hold.pools.len()];
-        walk.scopes.push(Scope { hold, changed });
-        self.block(walk, hold.body, depth + 1, at);
-        if let Some(cache) = &hold.cache {
+    }
+
+    /// Body, cache clause and lease of the scope just opened.
+    fn scope(
+        &mut self,
+        walk: &mut Walk<'p>,
+        body: BlockId,
+        cache: Option<&'p CExpr>,
+        lease: Option<&'p (CRef, CExpr)>,
+        depth: usize,
+        at: &At,
+    ) {
+        self.block(walk, body, depth + 1, at);
+        if let Some(cache) = cache {
             self.expr(cache, Moment::Session, true, &at.field("cache"));
         }
-        if let Some((pool, time)) = &hold.lease {
-            if self.pool_ref(pool, at) && !hold.pools.iter().any(|c| c.0 == *pool) {
+        if let Some((pool, time)) = lease {
+            let claimed = walk.scopes.last().is_some_and(|s| s.pools.contains(&pool));
+            if self.pool_ref(pool, at) && !claimed {
                 let name = walk.pool(pool).map_or("?", |p| &p.name).to_owned();
                 let reason = format!("a hold leases pool `{name}`, which it does not claim");
                 self.error(at, "lease-pool", reason, "lease one of the hold's pools, same index");
@@ -206,6 +303,7 @@ impl<'p> Check<'p> {
             let reason = format!("a run on `{name}`, no step stage, says prefill or decode");
             self.error(at, "run-mode", reason, "write `run S (work)`");
         }
+        self.flow(run, at);
         if let Some(pool) = &run.growing {
             if !self.is_step(&run.stage) {
                 let reason = format!("a run on `{name}`, no step stage, says growing");
@@ -229,7 +327,7 @@ impl<'p> Check<'p> {
     }
 
     fn inside_hold(&mut self, walk: &Walk<'p>, pool: &CRef, what: &str, at: &At) {
-        if walk.scopes.iter().any(|s| s.hold.pools.iter().any(|c| c.0 == *pool)) {
+        if walk.scopes.iter().any(|s| s.pools.contains(&pool)) {
             self.unchanged(walk, pool, what, at);
             return;
         }
@@ -241,7 +339,7 @@ impl<'p> Check<'p> {
     /// The index of the hold that a statement acts on must still mean the member it meant.
     fn unchanged(&mut self, walk: &Walk<'p>, pool: &CRef, what: &str, at: &At) {
         let changed = walk.scopes.iter().rev().find_map(|s| {
-            let k = s.hold.pools.iter().position(|c| c.0 == *pool)?;
+            let k = s.pools.iter().position(|r| *r == pool)?;
             Some(s.changed[k])
         });
         if let Some(Some(slot)) = changed {
@@ -273,10 +371,15 @@ impl<'p> Walk<'p> {
         self.program.pools.get(r.base)
     }
 
+    /// Whether some statement books a pool written like this, first.
+    fn is_booked(&self, pool: &CRef) -> bool {
+        self.booked.iter().any(|claims| claims.first().is_some_and(|c| c.0 == *pool))
+    }
+
     fn assigned(&mut self, slot: Slot) {
         for scope in &mut self.scopes {
-            for (claim, changed) in scope.hold.pools.iter().zip(&mut scope.changed) {
-                let Some(index) = &claim.0.index else { continue };
+            for (pool, changed) in scope.pools.iter().zip(&mut scope.changed) {
+                let Some(index) = &pool.index else { continue };
                 index.walk(&mut |e| {
                     if *e == CExpr::Attr(slot) {
                         *changed = Some(slot);
@@ -309,6 +412,7 @@ impl<'p> Walk<'p> {
             for stmt in block {
                 match stmt {
                     CStmt::Set(slot, _) | CStmt::Choose { var: slot, .. } => found.push(*slot),
+                    CStmt::Hold(hold) => found.extend(hold.binds.iter().map(|b| b.0)),
                     CStmt::Turn => todo.push(self.program.turn),
                     _ => {}
                 }
