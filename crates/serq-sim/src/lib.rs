@@ -44,7 +44,7 @@ pub use report::{
 };
 
 /// What a caller may override, and wants to know.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub seed: Option<u64>,
     /// Seconds.
@@ -53,6 +53,15 @@ pub struct Options {
     pub warmup: Option<f64>,
     /// Quantiles to report beside 0.5, 0.9 and 0.99, each in 0..=1.
     pub quantiles: Vec<f64>,
+    /// Whether iterations of an engine that decide nothing are run many at a time. It changes the
+    /// time a run takes and no bit of its result.
+    pub coalesce: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seed: None, horizon: None, warmup: None, quantiles: Vec::new(), coalesce: true }
+    }
 }
 
 /// Sees a run from outside. Every method has a default that ignores it.
@@ -135,6 +144,7 @@ pub(crate) struct RunSettings {
     pub(crate) seed: u64,
     pub(crate) horizon: f64,
     pub(crate) warmup: f64,
+    pub(crate) coalesce: bool,
 }
 
 /// Runs a program to its horizon.
@@ -189,6 +199,7 @@ fn settings(program: &Program, options: &Options) -> Result<RunSettings, RunErro
         seed: options.seed.unwrap_or(program.seed),
         horizon: options.horizon.unwrap_or(program.horizon),
         warmup: options.warmup.unwrap_or(program.warmup),
+        coalesce: options.coalesce,
     };
     let refuse = |text: String| Err(RunError::Options(text));
     if !(settings.horizon.is_finite() && settings.horizon > 0.0) {

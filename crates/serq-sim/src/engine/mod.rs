@@ -4,6 +4,7 @@
 //! settles ([`settle`](Engine::settle)). Everything else is in the modules of what it concerns:
 //! statements and sessions, pools, stages.
 
+#[cfg(debug_assertions)]
 pub(crate) mod invariant;
 
 use std::collections::VecDeque;
@@ -67,6 +68,8 @@ pub(crate) struct Engine<'p> {
     pub(crate) done: Vec<u32>,
     /// Stages that need a look when an instant settles.
     active_stages: Vec<u32>,
+    /// Whether another look would find nothing to do: set when an instant has settled.
+    pub(crate) calm: bool,
 }
 
 impl<'p> Engine<'p> {
@@ -121,6 +124,7 @@ impl<'p> Engine<'p> {
             stillborn: 0,
             stillborn_at: -1.0,
             done: Vec::new(),
+            calm: false,
             active_stages: (0..ir.stages.len() as u32)
                 .filter(|i| active(&ir.stages[*i as usize].kind))
                 .collect(),
@@ -134,8 +138,9 @@ impl<'p> Engine<'p> {
             if at > self.settings.horizon {
                 break;
             }
+            let before = self.handled / PROGRESS_EVERY;
             self.next_event().map_err(|r| self.fault(*r))?;
-            if self.handled.is_multiple_of(PROGRESS_EVERY) {
+            if self.handled / PROGRESS_EVERY > before {
                 let progress = crate::Progress {
                     time: self.w.now,
                     horizon: self.settings.horizon,
@@ -166,7 +171,12 @@ impl<'p> Engine<'p> {
             Event::Arrive => self.arrive()?,
             Event::Finish { job, epoch } => self.finish(job, epoch)?,
             Event::Shared { stage, epoch } => self.finish_shared(stage, epoch)?,
-            Event::IterEnd { stage } => self.end_iteration(stage)?,
+            Event::IterEnd { stage } => {
+                if self.coast(stage)? {
+                    return Ok(());
+                }
+                self.end_iteration(stage)?;
+            }
             Event::LeaseEnd { session, lease } => self.expire(session, lease)?,
             Event::EndWarmup => self.end_warmup(),
         }
@@ -182,6 +192,11 @@ impl<'p> Engine<'p> {
         if at < f64::INFINITY {
             self.events.push(at, self.scheduled, event);
         }
+    }
+
+    /// When the next event is due; never is infinite.
+    pub(crate) fn next_time(&self) -> f64 {
+        self.events.next().unwrap_or(f64::INFINITY)
     }
 
     pub(crate) fn has_events(&self) -> bool {
@@ -230,6 +245,7 @@ impl<'p> Engine<'p> {
             }
             self.active_stages = stages;
             if !again {
+                self.calm = self.settings.coalesce && self.is_calm();
                 return Ok(());
             }
         }
@@ -258,6 +274,17 @@ impl<'p> Engine<'p> {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether settling again, with nothing changed but an engine's decoding, would do nothing:
+    /// nobody waits for room that is not a stage's to give, and no stage is about to start.
+    fn is_calm(&self) -> bool {
+        let waits = |(i, p): (usize, &Pool)| {
+            !p.growers.is_empty() || (p.queue.len() > 0 && self.c.pools[i].admit_via.is_none())
+        };
+        !self.trace_iterations
+            && !self.w.pools.iter().enumerate().any(waits)
+            && !self.active_stages.iter().any(|&s| self.can_iterate(s) || self.is_dirty(s))
     }
 
     fn news(&self, stage: u32) -> u64 {

@@ -84,6 +84,22 @@ impl Engine<'_> {
         Ok(over)
     }
 
+    /// Whether a session at the head of a stage's queue does not fit and would not later, as long
+    /// as the stage has these tokens left and nothing is given back.
+    pub(crate) fn stays_blocked(&mut self, s: u32, stage: u32, left: f64) -> Result<bool> {
+        let plan = self.pending_plan(s);
+        if !self.c.holds[plan as usize].frozen {
+            return Ok(false);
+        }
+        self.w.attempt = Some((stage, left));
+        let over = self.measure(s, plan);
+        self.w.attempt = None;
+        let w = &self.w;
+        let fits = |c: &Pending| w.pools[c.pool as usize].fits(c.need);
+        // A mistake is reported by the attempt itself.
+        Ok(matches!(over, Ok(None)) && !w.sessions[s as usize].pending.iter().all(fits))
+    }
+
     pub(crate) fn reject(&mut self, s: u32, pool: u32) -> Result<()> {
         self.w.pools[pool as usize].stats.rejected += 1;
         self.end_session(s)

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::expr::{Builder, Expr};
 use crate::stage::Mode;
+use crate::stage::coast;
 
 /// Instructions and plans of a validated program; the second part is one plan per step stage.
 pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec<Option<Expr>>) {
@@ -214,6 +215,10 @@ impl Compiler<'_> {
                 let claim = hold.pools.iter().position(|c| c.0 == *r)?;
                 Some((claim as u32, self.b.expr(time)))
             }),
+            frozen: hold
+                .pools
+                .iter()
+                .all(|c| coast::is_frozen(&c.1) && c.2.as_ref().is_none_or(coast::is_frozen)),
         };
         self.holds.push(plan);
         self.emit(Op::Hold(self.holds.len() as u32 - 1), at);
@@ -259,6 +264,7 @@ impl Compiler<'_> {
             chunk: self.b.expr(&step.chunk),
             serve: keys.iter().map(|k| self.b.expr(k)).collect(),
             steady_keys: keys.iter().all(is_steady),
+            coasting: coast::Coasting::of(step),
             exclusive: step.serve == CServe::ExclusivePrefill,
             memory: step.memory.map(|p| p as u32),
             queues: Vec::new(),

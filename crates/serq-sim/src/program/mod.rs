@@ -11,6 +11,7 @@ use serq_lang::ir::{Arrival, Program, Slots};
 
 use crate::expr::{Code, Expr, Ref};
 use crate::stage::Mode;
+use crate::stage::coast::Coasting;
 
 #[derive(Debug)]
 pub(crate) struct Compiled<'p> {
@@ -67,6 +68,8 @@ pub(crate) struct HoldPlan {
     pub(crate) binds: Vec<(u32, Expr)>,
     /// Which claim, and for how long.
     pub(crate) lease: Option<(u32, Expr)>,
+    /// Whether its units and reserves cannot change by an engine's decoding alone.
+    pub(crate) frozen: bool,
 }
 
 #[derive(Debug)]
@@ -135,6 +138,7 @@ pub(crate) struct StepPlan {
     /// Whether the keys read nothing that changes while an iteration is put together.
     pub(crate) steady_keys: bool,
     pub(crate) exclusive: bool,
+    pub(crate) coasting: Coasting,
     pub(crate) memory: Option<u32>,
     /// Pools it admits from, in order of declaration.
     pub(crate) queues: Vec<u32>,

@@ -4,6 +4,7 @@
 //! arena with an epoch per number, so that an event for a job that left is recognised. How a kind
 //! of stage serves is in its own file: [`queueing`] (fifo and delay), [`ps`], [`step`].
 
+pub(crate) mod coast;
 pub(crate) mod estimate;
 pub(crate) mod ps;
 pub(crate) mod queueing;

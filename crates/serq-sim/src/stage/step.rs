@@ -13,7 +13,7 @@ use super::{Job, Kind, Mode};
 use crate::engine::Engine;
 use crate::error::{EPS, Reason, Result, Subject, amount, amount_or_inf};
 use crate::event::Event;
-use crate::expr::{Env, NO_VARS, Vars};
+use crate::expr::{Env, Expr, NO_VARS, Vars};
 use crate::pool::admission::Attempt;
 use crate::pool::growth::Growth;
 use crate::{Iteration, Tokens};
@@ -39,8 +39,8 @@ pub(crate) struct Step {
     /// Residents before this index were considered in this iteration.
     pub(super) cursor: usize,
     pub(super) order: Order,
-    attention: f64,
-    started: f64,
+    pub(super) attention: f64,
+    pub(super) started: f64,
 }
 
 impl Step {
@@ -231,15 +231,7 @@ impl Engine<'_> {
         let vars = self.assigned_vars(stage);
         let Some(plan) = &self.w.plans[stage as usize] else { return Ok(()) };
         let cost = plan.cost;
-        let cost = amount(self.stage_value(stage, cost, &Env::stage(&vars))?, "the cost")?;
-        let tokens = vars[Ctx::Ntok as usize];
-        if cost <= 0.0 && tokens > 0.0 {
-            return Err(Reason::new(
-                "zero-cost",
-                format!("an iteration of {tokens} tokens costs no time"),
-                "give the cost a part that is positive whenever there are tokens",
-            ));
-        }
+        let cost = self.iteration_cost(stage, cost, &vars)?;
         let s = &mut self.w.stages[stage as usize];
         s.stats.iterations += 1;
         if let Kind::Step(step) = &mut s.kind {
@@ -251,6 +243,21 @@ impl Engine<'_> {
             self.show_iteration(stage, cost);
         }
         Ok(())
+    }
+
+    /// Seconds an iteration lasts.
+    pub(super) fn iteration_cost(&mut self, stage: u32, cost: Expr, vars: &Vars) -> Result<f64> {
+        let cost = amount(self.stage_value(stage, cost, &Env::stage(vars))?, "the cost")?;
+        let tokens = vars[Ctx::Ntok as usize];
+        if cost <= 0.0 && tokens > 0.0 {
+            return Err(Reason::new(
+                "zero-cost",
+                format!("an iteration of {tokens} tokens costs no time"),
+                "give the cost a part that is positive whenever there are tokens",
+            )
+            .about(Subject::Stage(stage)));
+        }
+        Ok(cost)
     }
 
     /// Tells the observer what the iteration serves.
@@ -275,7 +282,7 @@ impl Engine<'_> {
     }
 
     /// Context variables over what the iteration serves.
-    fn assigned_vars(&self, stage: u32) -> Vars {
+    pub(super) fn assigned_vars(&self, stage: u32) -> Vars {
         let mut vars = NO_VARS;
         let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return vars };
         let memory = self.w.plans[stage as usize].as_ref().and_then(|p| p.memory);

@@ -3,7 +3,7 @@
 use serq_lang::ir::CStageKind;
 use serq_sim::Options;
 
-use crate::support::{Run, compile, compile_with, run_program};
+use crate::support::{Run, compile, compile_with, run_program, same_without_coalescing};
 use crate::theory::little;
 
 const LLMD: &str = include_str!("../../../../examples/llmd_pd.sq");
@@ -90,6 +90,27 @@ fn pool(name: &str) -> String {
     let from = LLMD.find(&format!("pool {name}[ND] {{")).unwrap();
     let to = from + LLMD[from..].find("}\n").unwrap() + 2;
     LLMD[from..to].to_owned()
+}
+
+/// No bit of any example's result depends on iterations run together, at light load and under
+/// memory pressure.
+#[test]
+fn coalescing_changes_nothing() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|e| e == "sq") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let options =
+                Options { horizon: Some(300.0), warmup: Some(20.0), ..Options::default() };
+            same_without_coalescing(&compile(&text), &options, &path.display().to_string());
+        }
+    }
+    let options = Options { horizon: Some(100.0), warmup: Some(7.0), ..Options::default() };
+    let pressed = ["blocks_p=1200", "blocks_d=1200", "lambda=1.2"];
+    same_without_coalescing(&compile_with(LLMD, &pressed), &options, "llmd_pd under pressure");
+    let pressed = ["blocks=1000", "lambda=0.6"];
+    same_without_coalescing(&compile_with(VLLM, &pressed), &options, "vllm under pressure");
 }
 
 /// Little's law at every stage and pool of every example.

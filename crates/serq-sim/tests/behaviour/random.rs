@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 use serq_sim::{NoObserver, Options, RunError};
 
-use crate::support::compile;
+use crate::support::{compile, same_without_coalescing};
 
 /// Writes programs from a list of numbers: the same numbers, the same program, so that a failing
 /// one can be shrunk.
@@ -211,5 +211,22 @@ proptest! {
             Err(other) => prop_assert!(false, "{other}\n{text}"),
         }
         prop_assert_eq!(outcome.map(|r| r.to_json()), run().map(|r| r.to_json()));
+    }
+
+    /// No bit of a result, samples and mistakes included, depends on iterations run together.
+    #[test]
+    fn coalescing_changes_nothing(
+        choices in prop::collection::vec(any::<u8>(), 20..160),
+        work in 1u32..60,
+    ) {
+        let text = write(&choices);
+        // Longer decodes than the programs have by themselves, over pools that may hold them.
+        let long = text
+            .replace("decode (x)", &format!("decode (x + {work})"))
+            .replace("cap 40", "cap 160")
+            .replace("cap 24", "cap 96");
+        for text in [&text, &long] {
+            same_without_coalescing(&compile(text), &Options::default(), text);
+        }
     }
 }

@@ -58,6 +58,21 @@ pub(crate) fn run_program(program: &Program, options: &Options) -> Run {
     }
 }
 
+/// Runs with and without coalescing: every bit is the same, or the mistake is.
+#[track_caller]
+pub(crate) fn same_without_coalescing(program: &Program, options: &Options, what: &str) {
+    let run = |coalesce| {
+        let mut sink = Sink(Vec::new());
+        let options = Options { coalesce, ..options.clone() };
+        let outcome = serq_sim::run(program, &options, &mut sink);
+        // Debug output has every bit of every number but the sign and payload of a NaN.
+        (format!("{outcome:?}"), sink.0)
+    };
+    let (fast, slow) = (run(true), run(false));
+    assert!(fast.1 == slow.1, "samples differ: {what}");
+    assert!(fast.0 == slow.0, "{}\n{}\n{what}", fast.0, slow.0);
+}
+
 /// The error of a program that must fail during the run.
 #[track_caller]
 pub(crate) fn fault(text: &str) -> serq_sim::Fault {

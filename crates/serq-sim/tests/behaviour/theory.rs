@@ -337,8 +337,13 @@ fn deployments_see_the_same_traffic() {
 #[test]
 fn options_are_honoured() {
     let program = compile(&queue("fifo", 0.5, "~exp(1)", 1000.0));
-    let options =
-        Options { horizon: Some(500.0), warmup: Some(100.0), quantiles: vec![0.95], seed: Some(9) };
+    let options = Options {
+        horizon: Some(500.0),
+        warmup: Some(100.0),
+        quantiles: vec![0.95],
+        seed: Some(9),
+        ..Options::default()
+    };
     let report = run_program(&program, &options).report;
     assert_eq!((report.run.horizon, report.run.warmup, report.run.seed), (500.0, 100.0, 9));
     let sojourn = report.observe("sojourn").unwrap();

@@ -1,0 +1,294 @@
+//! Iterations of a step stage that decide nothing, many at a time.
+//!
+//! While an engine's residents all decode, nobody finishes, nobody can be admitted and every
+//! growth finds free room, one iteration leads to the next without touching anything but the
+//! engine itself. Such iterations are run here in a tight loop, without the event list and
+//! without settling, up to the next event of anything else: every sum is added to in the same
+//! order as one at a time, so no bit of any result depends on it. What the shortcut leaves out
+//! was shown to do nothing: [`Engine::calm`] says that settling would find nothing to do, the
+//! conditions in [`Engine::coast`] that the scheduler would serve the same residents again.
+
+use serq_lang::ir::{CExpr, CServe, CStep, Ctx, Fun};
+
+use super::{Kind, Mode};
+use crate::engine::Engine;
+use crate::error::{EPS, Result, Subject};
+use crate::event::Event;
+use crate::program::StepPlan;
+
+/// Whole numbers up to here add and subtract exactly.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Iterations between two looks at the event list: progress is reported from there.
+const MOST: u32 = 1 << 16;
+
+/// What may be concluded from a step stage's expressions alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Coasting {
+    /// The budget, if it and the chunk are constants and the order of service cannot change while
+    /// the same sessions decode.
+    budget: Option<f64>,
+    /// Whether the cost depends on the context variables alone.
+    steady_cost: bool,
+}
+
+impl Coasting {
+    pub(crate) fn of(step: &CStep) -> Self {
+        let keys: &[CExpr] = match &step.serve {
+            CServe::By(keys) => keys,
+            CServe::ExclusivePrefill => &[],
+        };
+        let constant_key = |key: &CExpr| {
+            reads_only(key, &|fun| fun.is_arithmetic(), &|var| {
+                matches!(var, Ctx::Decoding | Ctx::Admission)
+            })
+        };
+        let constant = step.chunk.as_num().is_some() && keys.iter().all(constant_key);
+        Self {
+            budget: if constant { step.budget.as_num() } else { None },
+            steady_cost: reads_only(&step.cost, &|fun| fun.is_arithmetic(), &|var| var != Ctx::Now),
+        }
+    }
+}
+
+/// Whether an expression of a hold's header has one value as long as nothing happens but an
+/// engine's decoding: it draws nothing and reads neither the clock nor what decoding changes.
+pub(crate) fn is_frozen(e: &CExpr) -> bool {
+    let steady = |fun: Fun| {
+        fun.is_arithmetic()
+            || matches!(
+                fun,
+                Fun::Cachedin
+                    | Fun::BudgetLeft
+                    | Fun::Holders
+                    | Fun::Queued
+                    | Fun::Queue
+                    | Fun::Busy
+            )
+    };
+    reads_only(e, &steady, &|_| false)
+}
+
+/// Whether an expression draws nothing, calls only such functions and reads only such variables.
+fn reads_only(e: &CExpr, call: &dyn Fn(Fun) -> bool, var: &dyn Fn(Ctx) -> bool) -> bool {
+    let mut only = true;
+    e.walk(&mut |e| {
+        only &= match e {
+            CExpr::Call(fun, _) => call(*fun),
+            CExpr::Ctx(v) => var(*v),
+            CExpr::Sample(..) => false,
+            _ => true,
+        }
+    });
+    only
+}
+
+/// What the residents allow.
+struct Rest {
+    /// Iterations that can end before one after which somebody is done or takes less than a token.
+    ends: u64,
+    /// Iterations that can start before one in which an allocation grows.
+    starts: u64,
+}
+
+impl Engine<'_> {
+    /// An iteration of the stage ends now, and with it all those that follow and decide nothing.
+    /// True if the last one begun is scheduled to end; false if the one that ends now must be
+    /// looked at as any other.
+    pub(crate) fn coast(&mut self, stage: u32) -> Result<bool> {
+        let limit = self.next_time();
+        if !self.calm || limit <= self.w.now {
+            return Ok(false);
+        }
+        let at = stage as usize;
+        let Some(StepPlan { coasting, cost, .. }) = &self.w.plans[at] else { return Ok(false) };
+        let (coasting, cost) = (*coasting, *cost);
+        let Some(budget) = coasting.budget else { return Ok(false) };
+        if !self.would_serve_the_same(stage, budget) || !self.nobody_fits(stage, budget)? {
+            return Ok(false);
+        }
+        let mut total = 0;
+        let (warm, warm_at, horizon) = (self.warm, self.warm_at, self.settings.horizon);
+        loop {
+            let rest = self.rest(stage);
+            if rest.ends == 0 || (rest.starts == 0 && !self.growths_fit(stage)) {
+                return Ok(false);
+            }
+            let most = if coasting.steady_cost { rest.ends.min(rest.starts) } else { 1 };
+            // The first one ends and the next starts: state first, since the cost may read it.
+            self.end_coasted(stage);
+            if rest.starts == 0 {
+                self.grow_residents(stage);
+            }
+            self.advance_residents(stage, 1.0);
+            let vars = self.assigned_vars(stage);
+            let cost = self
+                .iteration_cost(stage, cost, &vars)
+                .map_err(|r| r.about(Subject::Stage(stage)))?;
+            let mut now = self.w.now;
+            let s = &mut self.w.stages[at];
+            let Kind::Step(step) = &mut s.kind else { return Ok(false) };
+            let tokens = vars[Ctx::Ntok as usize];
+            let mut done = 1;
+            let next = loop {
+                step.started = now;
+                s.stats.iterations += 1;
+                let next = now + cost;
+                total += 1;
+                if next >= limit || next > horizon || total >= MOST {
+                    break Some(next);
+                }
+                now = next;
+                self.handled += 1;
+                if done >= most {
+                    break None;
+                }
+                done += 1;
+                if warm {
+                    s.stats.split[1] += now - step.started.max(warm_at);
+                    s.stats.tokens[1] += tokens;
+                }
+            };
+            step.running = true;
+            self.w.now = now;
+            if done > 1 {
+                self.advance_residents(stage, (done - 1) as f64);
+            }
+            if let Some(next) = next {
+                self.schedule(next, Event::IterEnd { stage });
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Whether the running iteration serves every resident with one token of decoding, and the
+    /// next would too if nobody leaves.
+    fn would_serve_the_same(&mut self, stage: u32, budget: f64) -> bool {
+        let w = &mut self.w;
+        let Kind::Step(step) = &mut w.stages[stage as usize].kind else { return false };
+        let count = step.assigned.len();
+        step.attention = 0.0;
+        let decodes = |&(id, tokens): &(u32, f64)| {
+            let job = &w.jobs[id as usize];
+            job.mode == Mode::Decode && !job.stalled && tokens == 1.0
+        };
+        count > 0
+            && count == step.residents.len()
+            && budget >= count as f64
+            && step.assigned.iter().all(decodes)
+    }
+
+    /// Whether the head of the stage's queues, if anybody waits, does not fit and cannot while
+    /// the residents decode.
+    fn nobody_fits(&mut self, stage: u32, budget: f64) -> Result<bool> {
+        let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return Ok(false) };
+        let left = step.assigned.iter().fold(budget, |left, (_, tokens)| left - tokens);
+        if left <= 0.0 {
+            return Ok(true);
+        }
+        let queues = self.w.plans[stage as usize].as_ref().map_or(0, |p| p.queues.len());
+        for k in 0..queues {
+            let Some(p) = self.w.plans[stage as usize].as_ref().map(|plan| plan.queues[k]) else {
+                break;
+            };
+            if let Some(s) = self.w.pools[p as usize].queue.head() {
+                return self.stays_blocked(s, stage, left);
+            }
+        }
+        Ok(true)
+    }
+
+    fn rest(&self, stage: u32) -> Rest {
+        let w = &self.w;
+        let mut rest = Rest { ends: 0, starts: u64::MAX };
+        let Kind::Step(step) = &w.stages[stage as usize].kind else { return rest };
+        let (mut work, mut room, mut whole) = (f64::INFINITY, f64::INFINITY, true);
+        for &(id, _) in &step.assigned {
+            let job = &w.jobs[id as usize];
+            work = work.min(job.work);
+            if let (Some(s), Some(claim)) = (job.session, job.growing) {
+                let c = &w.sessions[s as usize].claims[claim as usize];
+                whole &= c.position.fract() == 0.0 && c.position < EXACT;
+                // As the iteration itself asks: does one more token exceed the allocation?
+                room = room.min(if c.position + 1.0 - c.alloc > EPS {
+                    0.0
+                } else {
+                    (c.alloc - c.position).max(1.0)
+                });
+            }
+        }
+        // Work counts down exactly from any number to 1, a position counts up exactly if whole.
+        let most = |x: f64| if x < EXACT { x as u64 } else { 1 };
+        rest.ends = most(work).saturating_sub(1);
+        if room < f64::INFINITY {
+            rest.starts = if whole || room < 1.0 { most(room) } else { 1 };
+        }
+        rest
+    }
+
+    /// The iteration that ends now, as [`Engine::end_iteration`] counts it.
+    fn end_coasted(&mut self, stage: u32) {
+        let s = &mut self.w.stages[stage as usize];
+        let Kind::Step(step) = &mut s.kind else { return };
+        step.running = false;
+        if self.warm {
+            s.stats.split[1] += self.w.now - step.started.max(self.warm_at);
+            s.stats.tokens[1] += step.assigned.len() as f64;
+        }
+    }
+
+    /// Work done and positions reached by `tokens` more each.
+    fn advance_residents(&mut self, stage: u32, tokens: f64) {
+        let w = &mut self.w;
+        let Kind::Step(step) = &w.stages[stage as usize].kind else { return };
+        for &(id, _) in &step.assigned {
+            let job = &mut w.jobs[id as usize];
+            job.work -= tokens;
+            if let (Some(s), Some(claim)) = (job.session, job.growing) {
+                w.sessions[s as usize].claims[claim as usize].position += tokens;
+            }
+        }
+    }
+
+    /// Whether every allocation that the next iteration makes larger finds free room, nothing
+    /// evicted and nobody preempted.
+    fn growths_fit(&self, stage: u32) -> bool {
+        let w = &self.w;
+        let Kind::Step(step) = &w.stages[stage as usize].kind else { return false };
+        let mut grown: Option<(u32, f64)> = None;
+        step.assigned.iter().all(|&(id, _)| {
+            let job = &w.jobs[id as usize];
+            let (Some(s), Some(claim)) = (job.session, job.growing) else { return true };
+            let c = &w.sessions[s as usize].claims[claim as usize];
+            let need = c.position + 1.0 - c.alloc;
+            if need <= EPS {
+                return true;
+            }
+            let pool = &w.pools[c.pool as usize];
+            let (of, used) = grown.unwrap_or((c.pool, pool.used));
+            let more = pool.round_up(c.alloc + need) - c.alloc;
+            grown = Some((of, used + more));
+            of == c.pool
+                && used + more <= pool.cap + EPS
+                && used + pool.cache.total + more <= pool.cap + EPS
+        })
+    }
+
+    /// Makes the allocations larger that need it for the next token, in order of service.
+    fn grow_residents(&mut self, stage: u32) {
+        let w = &mut self.w;
+        let Kind::Step(step) = &w.stages[stage as usize].kind else { return };
+        for &(id, _) in &step.assigned {
+            let job = &w.jobs[id as usize];
+            let (Some(s), Some(claim)) = (job.session, job.growing) else { continue };
+            let c = &mut w.sessions[s as usize].claims[claim as usize];
+            let need = c.position + 1.0 - c.alloc;
+            if need > EPS {
+                let pool = &mut w.pools[c.pool as usize];
+                let more = pool.round_up(c.alloc + need) - c.alloc;
+                pool.allocate(w.now, more);
+                c.alloc += more;
+            }
+        }
+    }
+}
