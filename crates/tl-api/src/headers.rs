@@ -16,6 +16,9 @@ pub const FIRST_TOKEN: HeaderName = HeaderName::from_static("x-tl-first-token");
 pub const RNG_DRAWS: HeaderName = HeaderName::from_static("x-tl-rng-draws");
 /// Internal: -100 to 100, higher first.
 pub const PRIORITY: HeaderName = HeaderName::from_static("x-tl-priority");
+/// To clients: the seed that decided the answer, decimal; drawn where the request named none. With
+/// it the request can be repeated token by token. A whole answer carries it as `seed` too.
+pub const SEED: HeaderName = HeaderName::from_static("x-tl-seed");
 /// W3C trace context.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 

@@ -13,25 +13,20 @@ use crate::errors::{self, of_refusal};
 use crate::meter::RequestMeter;
 use crate::sequence::{Sequence, pieces};
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tl_api::error::ApiError;
 use tl_api::handoff::{Context, FirstToken, Resume};
-use tl_api::headers::{KV_HANDLE, is_well_formed_id};
-use tl_api::openai::{Generate, Head, Input, Internal, Kind, Sampling, Tokenize, choice_seed};
+use tl_api::headers::{KV_HANDLE, SEED, is_well_formed_id};
+use tl_api::openai::{
+    Generate, Head, Input, Internal, Kind, Sampling, Tokenize, choice_seed, draw_seed,
+};
 use tl_engine::engine::{self, Start, Until};
 use tl_engine::kv_transfer::{Claimed, KvReceiver};
 use tl_engine::sample::SamplingParams;
 use tl_kv::{Held, prompt_hashes};
-
-/// The seed that decided the answer, drawn here when the request named none. With it the request
-/// can be repeated token by token. A whole answer carries it as `seed` too.
-pub const SEED_HEADER: HeaderName = HeaderName::from_static("x-tl-seed");
-
-/// Drawn seeds stay exact in every JSON reader: integers below 2^53.
-const DRAWN_SEED_BITS: u32 = 53;
 
 pub(crate) async fn generate(app: Arc<App>, kind: Kind, request: Request) -> Response {
     let (parts, body) = request.into_parts();
@@ -81,11 +76,9 @@ async fn answer(
         let whole = answer::whole(pieces, n, counts, &mut meter).await;
         let (choices, usage) = whole.inspect_err(|error| meter.failed(errors::code(error)))?;
         meter.done(usage);
-        let mut value = head.answer(&choices, usage);
-        value["seed"] = seed.into();
-        json_response(&value)
+        json_response(&head.answer(&choices, usage, seed))
     };
-    response.headers_mut().insert(SEED_HEADER, HeaderValue::from(seed));
+    response.headers_mut().insert(SEED, HeaderValue::from(seed));
     Ok(response)
 }
 
@@ -133,7 +126,7 @@ async fn start(
     };
     let seed = match seed {
         Some(seed) => *seed,
-        None => draw_seed()?,
+        None => draw_seed().map_err(no_randomness)?,
     };
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let head = Head::new(*kind, model, created).map_err(no_randomness)?;
@@ -255,12 +248,6 @@ pub(crate) fn sampling_params(sampling: &Sampling) -> SamplingParams {
         presence_penalty,
         frequency_penalty,
     }
-}
-
-fn draw_seed() -> Result<u64, ApiError> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(no_randomness)?;
-    Ok(u64::from_le_bytes(bytes) >> (64 - DRAWN_SEED_BITS))
 }
 
 fn no_randomness(error: getrandom::Error) -> ApiError {

@@ -33,7 +33,6 @@ mod server;
 mod settings;
 
 pub use app::Limits;
-pub use generate::SEED_HEADER;
 pub use lang::SharedModel;
 pub use selfcheck::{SelfCheckError, self_check};
 pub use server::{

@@ -20,7 +20,8 @@ pub use request::{
     MAX_CHOICES, MAX_INTERNAL_BODY_BYTES, MAX_TOP_LOGPROBS, Role, Sampling, choice_seed,
 };
 pub use response::{
-    Choice, Delta, FinishReason, Head, TokenLogprob, TopLogprob, Usage, model_list, model_object,
+    Choice, Delta, FinishReason, Head, TokenLogprob, TopLogprob, Usage, draw_seed, model_list,
+    model_object,
 };
 pub use tokenize::{Tokenize, TokenizeInput, parse_tokenize_response, tokenize_response};
 

@@ -183,8 +183,8 @@ impl Head {
         chunk
     }
 
-    /// A whole answer.
-    pub fn answer(&self, choices: &[Choice], usage: Usage) -> Value {
+    /// A whole answer. `seed` is the request's or the one drawn for it; see [`draw_seed`].
+    pub fn answer(&self, choices: &[Choice], usage: Usage, seed: u64) -> Value {
         let choices: Value = choices.iter().map(|c| self.choice(c)).collect();
         let object = match self.kind {
             Kind::Chat => "chat.completion",
@@ -192,6 +192,7 @@ impl Head {
         };
         let mut answer = self.object(object, choices);
         answer["usage"] = usage.to_json();
+        answer["seed"] = seed.into();
         answer
     }
 
@@ -212,6 +213,14 @@ impl Head {
             }),
         }
     }
+}
+
+/// Drawn seeds stay exact in every JSON reader: integers below 2^53.
+const DRAWN_SEED_BITS: u32 = 53;
+
+/// A seed for a request that named none.
+pub fn draw_seed() -> Result<u64, getrandom::Error> {
+    Ok(getrandom::u64()? >> (64 - DRAWN_SEED_BITS))
 }
 
 /// Stands for minus infinity, which json cannot say.

@@ -412,7 +412,7 @@ fn chat_shapes() {
         finish: FinishReason::Stop,
     };
     assert_eq!(
-        head.answer(&[choice], usage),
+        head.answer(&[choice], usage, 77),
         json!({
             "id": "x", "object": "chat.completion", "created": 7, "model": "m",
             "choices": [{
@@ -427,6 +427,7 @@ fn chat_shapes() {
                 "prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7,
                 "prompt_tokens_details": {"cached_tokens": 4},
             },
+            "seed": 77,
         })
     );
     let last = head.usage_chunk(usage);

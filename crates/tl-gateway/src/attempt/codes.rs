@@ -15,8 +15,10 @@ pub enum PrefillFailure {
     Stale,
     /// The decode engine will never take this: another one.
     DecodeRefuses,
-    /// No blocks, here or there: another decode engine, else wait.
-    Full,
+    /// The decode engine has no room for the blocks: another one, else wait.
+    DecodeFull,
+    /// The prefill engine's queue is full, or it had no blocks in time: another one, else wait.
+    PrefillFull,
     /// The request itself: the client's 400.
     Invalid,
     /// The decode engine can not be reached or broke: another one.
@@ -27,8 +29,8 @@ pub enum PrefillFailure {
     Deadline,
 }
 
-/// Text with which a prefill engine passes on what the decode engine answered.
-const FROM_TRANSFER: &str = "kv transfer";
+/// Text with which a prefill engine passes on what the decode engine answered: the contract's.
+const FROM_TRANSFER: &str = "kv transfer: ";
 
 /// Reads a failed `Prefill`. An engine that can not reach the decode engine says so in the
 /// words of its transfer; UNAVAILABLE without them is an engine that is leaving. `reached`:
@@ -46,7 +48,8 @@ pub fn prefill_failure(code: Code, message: &str, reached: bool) -> PrefillFailu
         Code::DataLoss => PrefillFailure::Corrupt,
         Code::NotFound | Code::AlreadyExists | Code::Aborted => PrefillFailure::Stale,
         Code::FailedPrecondition => PrefillFailure::DecodeRefuses,
-        Code::ResourceExhausted => PrefillFailure::Full,
+        Code::ResourceExhausted if of_decode => PrefillFailure::DecodeFull,
+        Code::ResourceExhausted => PrefillFailure::PrefillFull,
         // An argument of the transfer is ours or the engine's mistake, never the client's.
         Code::InvalidArgument if of_decode => PrefillFailure::PrefillFault,
         Code::InvalidArgument => PrefillFailure::Invalid,

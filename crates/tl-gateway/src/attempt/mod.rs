@@ -13,6 +13,9 @@
 //! stream with an error event. An answer that is not streamed is never committed before it is
 //! whole.
 //!
+//! **Full is no failure.** An engine that has no room is passed over and asked again after a
+//! while, until the wait for room ends (the driver knows when) or [`MAX_REFUSALS`] came.
+//!
 //! **Handles.** Every `Prefill` may leave blocks on the decode engine, whatever it answers.
 //! Each handle is therefore accepted by a resume or released, on every path.
 
@@ -162,7 +165,8 @@ pub struct Attempt {
     first_sent: bool,
     committed: bool,
     replaced: bool,
-    was_full: bool,
+    /// Attempts that ended because somebody was full.
+    refusals: u32,
 }
 
 impl Attempt {
@@ -181,7 +185,7 @@ impl Attempt {
             first_sent: false,
             committed: false,
             replaced: false,
-            was_full: false,
+            refusals: 0,
         }
     }
 
@@ -342,10 +346,8 @@ impl Attempt {
             PrefillFailure::Corrupt => actions.push(Action::Blame(pair.decode)),
             PrefillFailure::Stale => {}
             PrefillFailure::DecodeRefuses => self.exclude.push(pair.decode),
-            PrefillFailure::Full => {
-                self.avoid.push(pair.decode);
-                self.was_full = true;
-            }
+            PrefillFailure::DecodeFull => return self.full(pair.decode, false, actions),
+            PrefillFailure::PrefillFull => return self.full(pair.prefill, false, actions),
             PrefillFailure::DecodeFault => {
                 actions.push(Action::Blame(pair.decode));
                 self.exclude.push(pair.decode);
@@ -362,6 +364,23 @@ impl Attempt {
         self.again(actions, false)
     }
 
+    /// `worker` had no room. Nobody is to blame, and it is no attempt.
+    fn full(&mut self, worker: Slot, began: bool, mut actions: Vec<Action>) -> Vec<Action> {
+        self.refusals += 1;
+        if self.committed && (began || !self.first_sent) {
+            actions.push(failed(lost()));
+            return actions;
+        }
+        if self.refusals >= MAX_REFUSALS {
+            actions.push(failed(if self.committed { lost() } else { busy() }));
+            return actions;
+        }
+        if !self.avoid.contains(&worker) {
+            self.avoid.push(worker);
+        }
+        self.try_again(actions, began)
+    }
+
     fn decode_failed(
         &mut self,
         engine: Slot,
@@ -374,10 +393,7 @@ impl Attempt {
                 actions.push(failed(error));
                 return actions;
             }
-            DecodeFailure::Full => {
-                self.avoid.push(engine);
-                self.was_full = true;
-            }
+            DecodeFailure::Full => return self.full(engine, began, actions),
             DecodeFailure::Handle => {}
             DecodeFailure::Fault => {
                 actions.push(Action::Blame(engine));
@@ -396,10 +412,15 @@ impl Attempt {
                 return actions;
             }
             self.replaced = true;
-        } else if self.attempts >= self.max_attempts {
+        } else if self.attempts - self.refusals >= self.max_attempts {
             actions.push(failed(self.exhausted()));
             return actions;
-        } else {
+        }
+        self.try_again(actions, began)
+    }
+
+    fn try_again(&mut self, mut actions: Vec<Action>, began: bool) -> Vec<Action> {
+        if !self.committed {
             if self.first_sent || began {
                 actions.push(Action::Restart);
             }
@@ -412,7 +433,7 @@ impl Attempt {
     }
 
     fn exhausted(&self) -> ApiError {
-        if self.was_full {
+        if self.refusals > 0 {
             busy()
         } else {
             ApiError::no_capacity("the engines that were tried failed; send the request again")
@@ -434,6 +455,9 @@ impl Attempt {
         }
     }
 }
+
+/// So often one choice is refused for want of room at most, whatever the wait for room says.
+const MAX_REFUSALS: u32 = 32;
 
 /// Seconds after which room may have appeared: a heartbeat.
 const RETRY_AFTER_S: u64 = 2;

@@ -151,6 +151,15 @@ fn a_committed_answer_is_gone_on_from_once_and_only_with_the_same_token() {
     with(&[(first(5), "praise 0; decode 2 i"), (FAULT, "stop; release 2 i; blame 2; end 500")]);
     let fault = Fact::PrefillFailed(PrefillFailure::PrefillFault);
     with(&[(fault, "release 2 i; blame 0; end 500")]);
+    // Somebody who is full has not replaced anybody yet.
+    let full = Fact::PrefillFailed(PrefillFailure::PrefillFull);
+    with(&[
+        (full.clone(), "release 2 i; route -1 ~0 pair-only"),
+        (pair(0, 3, "k"), "prefill 0>3 k"),
+        (first(5), "praise 0; decode 3 k"),
+        (Fact::DecodeFailed(DecodeFailure::Full), "stop; release 3 k; route -1 ~0,3 pair-only"),
+        (Fact::NotRouted(Blocked::NoRoom), "end 500"),
+    ]);
 }
 
 #[test]
@@ -202,7 +211,8 @@ fn refusals_decide_who_is_tried_next() {
     after(PrefillFailure::Corrupt, "release 1 h; blame 1; route - ~");
     after(PrefillFailure::Stale, "release 1 h; route - ~");
     after(PrefillFailure::DecodeRefuses, "release 1 h; route -1 ~");
-    after(PrefillFailure::Full, "release 1 h; route - ~1");
+    after(PrefillFailure::DecodeFull, "release 1 h; route - ~1");
+    after(PrefillFailure::PrefillFull, "release 1 h; route - ~0");
     after(PrefillFailure::Invalid, "release 1 h; end 400");
     after(PrefillFailure::DecodeFault, "release 1 h; blame 1; route -1 ~");
     after(PrefillFailure::PrefillFault, "release 1 h; blame 0; route -0 ~");
@@ -234,10 +244,36 @@ fn attempts_are_bounded_and_full_is_429() {
         true,
         &[
             (pair(0, 1, "h"), "prefill 0>1 h"),
-            (Fact::PrefillFailed(PrefillFailure::Full), "release 1 h; route - ~1"),
+            (Fact::PrefillFailed(PrefillFailure::DecodeFull), "release 1 h; route - ~1"),
             (Fact::NotRouted(Blocked::NoWorker), "end 429"),
         ],
     );
+    // Who is full is asked again while the wait lasts, and three failures still end it.
+    let full = Fact::PrefillFailed(PrefillFailure::PrefillFull);
+    let failed = Fact::PrefillFailed(PrefillFailure::Stale);
+    check(
+        true,
+        &[
+            (pair(0, 1, "a"), "prefill 0>1 a"),
+            (full.clone(), "release 1 a; route - ~0"),
+            (pair(0, 1, "b"), "prefill 0>1 b"),
+            (failed.clone(), "release 1 b; route - ~0"),
+            (pair(2, 1, "c"), "prefill 2>1 c"),
+            (full.clone(), "release 1 c; route - ~0,2"),
+            (pair(0, 1, "d"), "prefill 0>1 d"),
+            (full.clone(), "release 1 d; route - ~0,2"),
+            (pair(0, 1, "e"), "prefill 0>1 e"),
+            (failed.clone(), "release 1 e; route - ~0,2"),
+            (pair(0, 1, "f"), "prefill 0>1 f"),
+            (failed, "release 1 f; end 429"),
+        ],
+    );
+    let mut attempt = Attempt::new("m", true, 3);
+    for refused in 1..=MAX_REFUSALS {
+        attempt.on(pair(0, 1, &refused.to_string()));
+        let actions = words(&attempt.on(full.clone()));
+        assert_eq!(actions.ends_with("end 429"), refused == MAX_REFUSALS, "{actions}");
+    }
     let corrupt = Fact::PrefillFailed(PrefillFailure::Corrupt);
     check(
         true,
@@ -282,7 +318,9 @@ fn grpc_codes() {
     check(Code::NotFound, "kv transfer: x", true, Stale);
     check(Code::AlreadyExists, "kv transfer: x", true, Stale);
     check(Code::FailedPrecondition, "", true, DecodeRefuses);
-    check(Code::ResourceExhausted, "", true, Full);
+    check(Code::ResourceExhausted, "the queue is full", true, PrefillFull);
+    check(Code::ResourceExhausted, "kv transfer: no room", true, DecodeFull);
+    check(Code::ResourceExhausted, "", false, PrefillFault);
     check(Code::InvalidArgument, "", true, Invalid);
     check(Code::InvalidArgument, "kv transfer: x", true, PrefillFault);
     check(Code::Unavailable, "kv transfer: x", true, DecodeFault);
@@ -419,17 +457,18 @@ impl World {
                     Fact::RoutedPair { prefill: all[p], decode: all[d], handle }
                 }
             },
-            Pending::Prefill => match roll % 12 {
+            Pending::Prefill => match roll % 13 {
                 0 => Fact::PrefillFailed(PrefillFailure::Corrupt),
                 1 => Fact::PrefillFailed(PrefillFailure::Stale),
                 2 => Fact::PrefillFailed(PrefillFailure::DecodeRefuses),
-                3 => Fact::PrefillFailed(PrefillFailure::Full),
+                3 => Fact::PrefillFailed(PrefillFailure::DecodeFull),
+                12 => Fact::PrefillFailed(PrefillFailure::PrefillFull),
                 4 => Fact::PrefillFailed(PrefillFailure::DecodeFault),
                 5 => Fact::PrefillFailed(PrefillFailure::PrefillFault),
                 6 => Fact::PrefillFailed(PrefillFailure::Deadline),
                 7 => Fact::PrefillFailed(PrefillFailure::Invalid),
                 n => Fact::Prefilled(First {
-                    token: u32::from(roll / 12 % 2),
+                    token: u32::from(roll / 13 % 2),
                     draws: 1,
                     has_text: n != 8,
                     ends: n == 9,
@@ -485,12 +524,16 @@ proptest! {
             world.run(attempt.on(fact));
         }
         if !attempt.has_ended() {
-            prop_assert_eq!(world.pending, Pending::Decode, "only a stream may go on");
+            let prefilling = world.pending == Pending::Prefill;
             world.run(attempt.on(Fact::ClientGone));
+            if prefilling {
+                world.run(attempt.on(Fact::PrefillFailed(PrefillFailure::Deadline)));
+            }
         }
         prop_assert!(attempt.has_ended());
         prop_assert_eq!(world.ends, 1);
-        prop_assert!(attempt.attempts() <= 4);
+        let counted = attempt.attempts() - attempt.refusals;
+        prop_assert!(counted <= 4 && attempt.refusals <= MAX_REFUSALS, "{counted}");
         let waiting: Vec<&String> =
             world.handles.iter().filter(|(_, waits)| **waits).map(|(h, _)| h).collect();
         prop_assert!(waiting.is_empty(), "handles nobody gave back: {:?}", waiting);

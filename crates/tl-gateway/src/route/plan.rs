@@ -37,7 +37,7 @@ pub struct Want<'a> {
     pub targets: &'a [Target],
     /// Workers that failed this request.
     pub exclude: &'a [Slot],
-    /// Workers that were full for this request a moment ago.
+    /// Workers, of either role, that were full for this request a moment ago.
     pub avoid: &'a [Slot],
     /// Whether a decode engine may serve the request whole.
     pub alone_allowed: bool,
@@ -279,11 +279,19 @@ impl Search<'_, '_> {
         for worker in prefills.iter().filter(|p| self.want.exclude.contains(&p.slot)) {
             self.skip(worker, Skip::Excluded);
         }
-        let pairs = |d: &Worker| usable.iter().any(|p| pairing::check(&p.info, &d.info).is_ok());
-        let any_pair = decodes.iter().any(|d| pairs(d));
-        if any_pair {
-            let (decode, decode_pick) = self.holder(WorkerRole::Decode, &decodes, pairs)?;
-            let prefill_pick = self.prefill_for(decode, &usable)?;
+        let has_partner = |d: &Worker, prefills: &[&Worker]| {
+            prefills.iter().any(|p| pairing::check(&p.info, &d.info).is_ok())
+        };
+        if decodes.iter().any(|d| has_partner(d, &usable)) {
+            // A prefill engine that is full is waited for rather than done without.
+            let (full, open): (Vec<&Worker>, Vec<&Worker>) =
+                usable.iter().partition(|p| self.want.avoid.contains(&p.slot));
+            for worker in full {
+                self.skip(worker, Skip::Avoided);
+            }
+            let (decode, decode_pick) =
+                self.holder(WorkerRole::Decode, &decodes, |d| has_partner(d, &open))?;
+            let prefill_pick = self.prefill_for(decode, &open)?;
             return Some(Plan::Pair {
                 prefill: prefill_pick,
                 decode: decode_pick,

@@ -264,6 +264,15 @@ fn only_pairs_that_agree_are_formed() {
     let plan = fleet.plan(|_| {});
     assert!(plan.starts_with("d1 alone: no prefill engine pairs"), "{plan}");
     assert!(plan.contains("p2 does not pair: model fingerprint"), "{plan}");
+    // A decode engine whose only partner is full is passed over for one whose is not.
+    let mut pairs = Fleet::new(&[
+        p("p1", 100),
+        WorkerStatus { model_fingerprint: 9, ..p("p2", 110) },
+        d("d1", 200),
+        WorkerStatus { model_fingerprint: 9, ..d("d2", 210) },
+    ]);
+    let full = pairs.slot("p1");
+    assert!(pairs.plan(|w| w.avoid = vec![full]).starts_with("p2 -> d2"));
     // A decode engine without a partner is passed over while another has one.
     let lonely = WorkerStatus { block_size: 32, ..d("d0", 220) };
     let mut fleet = Fleet::new(&[p("p1", 100), lonely, d("d1", 200)]);
@@ -277,6 +286,9 @@ fn nobody_full_and_unknown_are_three_answers() {
     let slot = fleet.slot("d");
     assert_eq!(fleet.plan(|w| w.exclude = vec![slot]), "NoWorker; d failed this request before");
     assert_eq!(fleet.plan(|w| w.avoid = vec![slot]), "NoRoom; d was full a moment ago");
+    let p_slot = fleet.slot("p");
+    let full_p = fleet.plan(|w| w.avoid = vec![p_slot]);
+    assert_eq!(full_p, "NoRoom; p was full a moment ago", "not done without");
     fleet.registry.beat(fleet.t0, &WorkerStatus { draining: true, ..d("d", 200) }).unwrap();
     assert_eq!(fleet.plan(|_| {}), "NoWorker; d draining");
 }

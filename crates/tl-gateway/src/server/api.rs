@@ -11,9 +11,10 @@ use axum::response::Response;
 use serde_json::Value;
 use tl_api::error::ApiError;
 use tl_api::handoff::Context;
-use tl_api::headers::{REQUEST_ID, TRACEPARENT, is_internal, request_id};
+use tl_api::headers::{REQUEST_ID, SEED, TRACEPARENT, is_internal, request_id};
 use tl_api::openai::{
-    Generate, Head, Input, Internal, Kind, MAX_BODY_BYTES, Tokenize, model_list, model_object,
+    Generate, Head, Input, Internal, Kind, MAX_BODY_BYTES, Tokenize, draw_seed, model_list,
+    model_object,
 };
 use tl_api::sse;
 use tokio::sync::mpsc;
@@ -138,6 +139,8 @@ struct Started {
     include_usage: bool,
     n: u32,
     logprobs: bool,
+    /// Of choice 0, reported to the client.
+    seed: u64,
     reports: super::body::Reports,
 }
 
@@ -160,7 +163,7 @@ async fn start(
     let head = Head::new(kind, &client.model, unix_seconds()).map_err(|e| no_randomness(&e))?;
     let seed = match client.seed {
         Some(seed) => seed,
-        None => getrandom::u64().map_err(|e| no_randomness(&e))? >> 1,
+        None => draw_seed().map_err(|e| no_randomness(&e))?,
     };
     let (stream, include_usage, n) = (client.stream, client.include_usage, client.n);
     let request = Generate {
@@ -198,7 +201,7 @@ async fn start(
         shared.tasks.spawn(driver.run());
     }
     let logprobs = job.request.logprobs.is_some();
-    Ok(Started { head, stream, include_usage, n, logprobs, reports })
+    Ok(Started { head, stream, include_usage, n, logprobs, seed, reports })
 }
 
 async fn answer(
@@ -206,7 +209,7 @@ async fn answer(
     debug: bool,
     mut meter: Meter,
 ) -> Result<Response, (ApiError, Meter)> {
-    let Started { head, stream, include_usage, n, logprobs, mut reports } = started;
+    let Started { head, stream, include_usage, n, logprobs, seed, mut reports } = started;
     if !stream {
         let Whole { choices, usage, loads, route } =
             match whole(&mut reports, n, logprobs, &mut meter).await {
@@ -214,10 +217,11 @@ async fn answer(
                 Err(error) => return Err((error, meter)),
             };
         meter.usage(usage);
-        let bytes = head.answer(&choices, usage).to_string().into_bytes();
+        let bytes = head.answer(&choices, usage, seed).to_string().into_bytes();
         let mut response = Response::new(Body::new(WholeBody::new(bytes, meter, loads)));
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(header::CONTENT_TYPE, json);
+        response.headers_mut().insert(SEED, HeaderValue::from(seed));
         if debug {
             route_headers(response.headers_mut(), &route);
         }
@@ -232,6 +236,7 @@ async fn answer(
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(SEED, HeaderValue::from(seed));
     if debug {
         route_headers(headers, &route);
     }

@@ -138,6 +138,9 @@ pub(crate) enum Routed {
 
 /// How long a wait for room goes without looking again: beats come every 2 s.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How long a worker that said it was full is left alone by the request it refused. Whoever
+/// else gets room in the meantime is taken at once.
+const AVOID: Duration = Duration::from_millis(250);
 
 impl Fleet {
     pub(crate) fn new(miss_limit: u32, queue: u32) -> Fleet {
@@ -157,6 +160,7 @@ impl Fleet {
         mut ask: Ask,
     ) -> (Result<Routed, Blocked>, Vec<Skipped>) {
         let mut place = None;
+        let avoid_until = tokio::time::Instant::now() + AVOID;
         loop {
             // Before looking, so that what changes after the look wakes us.
             let changed = self.changed.notified();
@@ -170,13 +174,19 @@ impl Fleet {
                     Err(_) => return (found, skipped),
                 }
             }
-            let wake = ask.deadline.min(tokio::time::Instant::now() + LOOK_AGAIN);
-            if wake <= tokio::time::Instant::now() {
+            let now = tokio::time::Instant::now();
+            if ask.deadline <= now {
                 return (found, skipped);
             }
+            let mut wake = ask.deadline.min(now + LOOK_AGAIN);
+            if !ask.avoid.is_empty() {
+                wake = wake.min(avoid_until);
+            }
             let _ = tokio::time::timeout_at(wake, changed).await;
-            // Who was full then may have room now.
-            ask.avoid.clear();
+            if tokio::time::Instant::now() >= avoid_until {
+                // Who was full then may have room now.
+                ask.avoid.clear();
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use tl_api::openai::Kind;
 use tonic::Code;
 
-use crate::support::{Cluster, Decode, Prefill};
+use crate::support::{Answer, Cluster, Decode, Prefill};
 
 /// With one prefill and two decode engines, the failures in order, the outcome, and how many
 /// prefills and releases it took.
@@ -26,12 +26,12 @@ fn fails(code: Code, message: &'static str) -> Prefill {
 
 #[tokio::test]
 async fn codes_of_prefill_decide_the_retry() {
-    let busy = "429 rate_limit_error/rate_limit_exceeded";
     let none = "503 server_error/no_capacity";
     let bad = "400 invalid_request_error/null";
     check_prefill(&[fails(Code::DataLoss, "kv transfer: SECRET")], "Hey", 2).await;
     check_prefill(&[fails(Code::NotFound, "kv transfer: SECRET")], "Hey", 2).await;
     check_prefill(&[fails(Code::FailedPrecondition, "SECRET")], "Hey", 2).await;
+    check_prefill(&[fails(Code::ResourceExhausted, "kv transfer: SECRET")], "Hey", 2).await;
     check_prefill(&[fails(Code::ResourceExhausted, "SECRET")], "Hey", 2).await;
     check_prefill(&[fails(Code::Unavailable, "kv transfer: SECRET")], "Hey", 2).await;
     check_prefill(&[fails(Code::InvalidArgument, "SECRET")], bad, 1).await;
@@ -40,8 +40,59 @@ async fn codes_of_prefill_decide_the_retry() {
     check_prefill(&[fails(Code::Unimplemented, "SECRET")], "ey", 1).await;
     let lost = fails(Code::DataLoss, "SECRET");
     check_prefill(&[lost.clone(), lost.clone(), lost], none, 3).await;
-    let full = fails(Code::ResourceExhausted, "SECRET");
-    check_prefill(&[full.clone(), full.clone(), full], busy, 3).await;
+}
+
+/// What a request got from `workers`, of which `full` say so, while room is waited for so long.
+async fn with_full(
+    workers: &str,
+    full: &[&str],
+    said: &'static str,
+    wait: u64,
+) -> (Cluster, Answer) {
+    let c = Cluster::with(workers, |config| config.gateway.admission_wait_ms = wait).await;
+    for name in full {
+        c.engine(name).prefill(&vec![fails(Code::ResourceExhausted, said); 64]);
+    }
+    let answer = c.chat(json!({})).await;
+    c.until_clean().await;
+    for worker in c.workers().await {
+        assert_eq!(worker["state"], "healthy", "nobody is to blame: {worker}");
+    }
+    assert!(c.metric("tl_gateway_decode_alone_total").await == 0.0, "waiting, not doing without");
+    (c, answer)
+}
+
+#[tokio::test]
+async fn a_prefill_engine_that_is_full_is_told_apart_from_a_decode_engine_that_is() {
+    let busy = "429 rate_limit_error/rate_limit_exceeded";
+    // Another prefill engine takes it, and the decode engine stays.
+    let (c, answer) = with_full("p1 p2 d1 d2", &["p1"], "the queue is full", 5000).await;
+    assert_eq!((answer.status, answer.text()), (200, "Hey"));
+    assert_eq!(answer.headers["x-tl-route-prefill"], "p2");
+    assert_eq!(answer.headers["x-tl-route-decode"], "d1");
+    assert_eq!((c.world.count("p1 prefill"), c.world.count("d1 release")), (1, 1));
+    // There is no other: it is asked again until the wait ends.
+    let begun = Instant::now();
+    let (c, answer) = with_full("p d1 d2", &["p"], "the queue is full", 900).await;
+    assert_eq!(answer.error(), busy);
+    assert_eq!(answer.headers["retry-after"], "2");
+    assert!((Duration::from_millis(900)..Duration::from_secs(15)).contains(&begun.elapsed()));
+    assert!((2..=5).contains(&c.world.count("p prefill")), "{}", c.world.count("p prefill"));
+    assert_eq!(c.world.count("d2 release"), 0, "d2 was not tried instead");
+    // Both decode engines are full: both were tried.
+    let (c, answer) = with_full("p d1 d2", &["p"], "kv transfer: no room", 900).await;
+    assert_eq!(answer.error(), busy);
+    assert!(c.world.count("d1 release") > 0 && c.world.count("d2 release") > 0);
+}
+
+#[tokio::test]
+async fn a_prefill_engine_that_has_room_again_serves_who_waited() {
+    let c = Cluster::start("p d").await;
+    c.engine("p").prefill(&vec![fails(Code::ResourceExhausted, "the queue is full"); 5]);
+    let answer = c.chat(json!({})).await;
+    assert_eq!((answer.status, answer.text()), (200, "Hey"));
+    assert_eq!(c.world.count("p prefill"), 6);
+    c.until_clean().await;
 }
 
 #[tokio::test]

@@ -175,6 +175,46 @@ async fn several_choices_are_several_handoffs_with_their_own_seeds() {
 }
 
 #[tokio::test]
+async fn the_seed_is_reported_where_one_engine_reports_it() {
+    let c = Cluster::start("p d").await;
+    for n in [1, 2] {
+        let mut asked = 0;
+        let mut check = async |extra: Value, reported: &str, in_body: Option<u64>| {
+            let seed: u64 = reported.parse().unwrap();
+            if let Some(named) = extra["seed"].as_u64() {
+                assert_eq!(seed, named);
+            }
+            assert!(seed < 1 << 53 && in_body.is_none_or(|s| s == seed));
+            for index in 0..n {
+                let seed = tl_api::openai::choice_seed(seed, index);
+                let on_p = c.world.lines("p prefill");
+                assert!(on_p[asked..].iter().any(|l| l.contains(&format!(" seed={seed} "))));
+                let on_d = c.world.lines("d decode ");
+                assert!(on_d[asked..].iter().any(|l| l.contains(&format!(" seed=Some({seed}) "))));
+            }
+            asked += n as usize;
+            seed
+        };
+        let mut drawn = Vec::new();
+        for extra in [json!({"n": n}), json!({"n": n, "seed": 7}), json!({"n": n})] {
+            let answer = c.chat(extra.clone()).await;
+            let header = answer.headers["x-tl-seed"].to_str().unwrap();
+            drawn.push(check(extra.clone(), header, answer.body["seed"].as_u64()).await);
+            assert!(answer.body["seed"].is_u64());
+            let (seen, stream) = c.stream(Kind::Chat, extra.clone()).await.finish().await;
+            assert!(seen.ends_with("done"));
+            let header = stream.response.headers()["x-tl-seed"].to_str().unwrap();
+            drawn.push(check(extra, header, None).await);
+        }
+        drawn.retain(|seed| *seed != 7);
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn.len(), 4, "each request its own");
+    }
+    c.until_clean().await;
+}
+
+#[tokio::test]
 async fn what_belongs_to_the_inside_is_stripped_from_clients() {
     let c = Cluster::start("p d").await;
     let body = json!({

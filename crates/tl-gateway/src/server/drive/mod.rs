@@ -4,24 +4,26 @@
 //! messages goes, it tells the engines, gives back what may wait there, and ends. It watches
 //! for that in every wait.
 
+mod decode;
+mod prefill;
+
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use serde_json::{Value, json};
-use tl_api::handoff::{DecodeCall, HandoffRecord, plain_call};
+use tl_api::handoff::HandoffRecord;
 use tl_api::headers::random_hex;
-use tl_api::openai::{ChunkPart, Usage};
+use tl_api::openai::ChunkPart;
 use tl_proto::engine::v1::PrefillResponse;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::handover::{Job, Out, RouteInfo, combined_usage, ends_without_token, first_part};
+use super::handover::{Job, Out, first_part};
 use super::shared::{Ask, Engaged, Load, Routed, Shared};
-use super::stream::{DecodeStream, Item};
-use crate::attempt::{Action, Attempt, DecodeFailure, End, Fact, First, PrefillFailure};
+use super::stream::DecodeStream;
+use crate::attempt::{Action, Attempt, DecodeFailure, End, Fact, PrefillFailure};
 use crate::registry::Slot;
 use crate::route::{Blocked, Pick, Skipped};
 
@@ -286,193 +288,6 @@ impl Driver {
         }
     }
 
-    fn begin_prefill(&mut self, handle: String) {
-        let Some(current) = &self.current else { return };
-        let Some(prefill) = &current.prefill_pick else { return };
-        let timeout = Duration::from_millis(self.shared.config.prefill_timeout_ms);
-        let message =
-            self.job.prefill_request(self.index, handle, prefill, &current.decode, timeout);
-        let shared = self.shared.clone();
-        let address = prefill.grpc_address.clone();
-        let traceparent = self.job.context.traceparent.clone();
-        self.waiting = Waiting::Prefill(Box::pin(async move {
-            shared.peers.prefill(&address, message, traceparent.as_deref(), timeout).await
-        }));
-    }
-
-    fn prefill_answered(
-        &mut self,
-        answer: Result<PrefillResponse, (PrefillFailure, String)>,
-    ) -> Fact {
-        let Some(current) = &mut self.current else { return Fact::ClientGone };
-        // The prefill engine has done its part.
-        current.prefill = None;
-        let failed = |driver: &mut Driver, failure: PrefillFailure, why: String| {
-            let means = format!("{failure:?}");
-            let request_id = &driver.job.context.request_id;
-            tracing::info!(%request_id, %means, %why, "prefill failed");
-            driver.note(|| json!({"event": "prefill failed", "means": means, "why": why}));
-            driver.last_failure = why;
-            Fact::PrefillFailed(failure)
-        };
-        let response = match answer {
-            Ok(response) => response,
-            Err((failure, why)) => return failed(self, failure, why),
-        };
-        let extended = current.prefill_pick.as_ref().is_some_and(|p| p.extended);
-        let record = self.job.record(self.index, &current.handle, extended, &response);
-        let Some(record) = record else {
-            let why = "the answer contradicts the request".to_owned();
-            return failed(self, PrefillFailure::PrefillFault, why);
-        };
-        let draws = response.handle.as_ref().map_or(0, |h| h.rng_draws_consumed);
-        let first = First {
-            token: response.first_token,
-            draws,
-            has_text: !record.first_output.text.is_empty(),
-            ends: record.first_output.finish.is_some(),
-        };
-        let landed = record.first_output.prompt_tokens;
-        self.note(|| {
-            json!({
-                "event": "prefilled", "prompt_tokens": response.prompt_tokens,
-                "cached_prompt_tokens": response.cached_prompt_tokens,
-                "blocks_sent": response.kv_blocks_sent,
-                "blocks_deduped": response.kv_blocks_deduped,
-                "payload_bytes": response.kv_payload_bytes,
-            })
-        });
-        let Some(current) = &mut self.current else { return Fact::ClientGone };
-        current.empty = ends_without_token(&response);
-        current.record = Some(record);
-        self.note_landed(u64::from(landed));
-        let info = self.route_info(&response);
-        // Nobody else sends for this choice now, and there is room or the reader is behind.
-        let _ = self.out.try_send((self.index, Out::Routed(info)));
-        Fact::Prefilled(first)
-    }
-
-    fn route_info(&self, response: &PrefillResponse) -> RouteInfo {
-        let current = self.current.as_ref();
-        RouteInfo {
-            prefill: current.and_then(|c| c.prefill_pick.as_ref()).map(|p| p.id.clone()),
-            decode: current.map(|c| c.decode.id.clone()).unwrap_or_default(),
-            reason: current.map(|c| c.decode.reason.as_str().to_owned()).unwrap_or_default(),
-            blocks_sent: response.kv_blocks_sent,
-            blocks_deduped: response.kv_blocks_deduped,
-            payload_bytes: response.kv_payload_bytes,
-            attempt: self.attempt.attempts(),
-        }
-    }
-
-    fn cancel_prefill(&mut self, handle: String) {
-        let Some(current) = &self.current else { return };
-        let Some(prefill) = &current.prefill_pick else { return };
-        let address = prefill.grpc_address.clone();
-        let shared = self.shared.clone();
-        self.note(|| json!({"event": "prefill cancelled"}));
-        self.shared.tasks.spawn(async move { shared.peers.cancel(&address, &handle).await });
-    }
-
-    fn release(&mut self, handle: String) {
-        let Some(current) = &self.current else { return };
-        let address = current.decode.kv_address.clone();
-        if address.is_empty() {
-            return;
-        }
-        let shared = self.shared.clone();
-        self.note(|| json!({"event": "handle released", "decode": current.decode.id}));
-        self.shared.tasks.spawn(async move { shared.peers.release(&address, &handle).await });
-    }
-
-    fn begin_decode(&mut self) {
-        let Some(record) = self.current.as_ref().and_then(|c| c.record.as_ref()) else { return };
-        let call = record.resume.to_call();
-        self.open(call);
-    }
-
-    fn begin_alone(&mut self) {
-        let call = plain_call(&self.job.request_of(self.index, false), &self.job.context);
-        if let Some(current) = &self.current {
-            let info = RouteInfo {
-                decode: current.decode.id.clone(),
-                reason: current.decode.reason.as_str().to_owned(),
-                attempt: self.attempt.attempts(),
-                ..RouteInfo::default()
-            };
-            let _ = self.out.try_send((self.index, Out::Routed(info)));
-        }
-        self.open(call);
-    }
-
-    fn open(&mut self, call: DecodeCall) {
-        let Some(current) = &self.current else { return };
-        let timeout = Duration::from_millis(self.shared.config.first_byte_timeout_ms);
-        let address = current.decode.http_address.clone();
-        let shared = self.shared.clone();
-        self.waiting = Waiting::Open {
-            opening: Box::pin(async move { shared.peers.open(&address, call, timeout).await }),
-            first_by: Instant::now() + timeout,
-        };
-    }
-
-    fn opened(
-        &mut self,
-        opened: Result<reqwest::Response, (DecodeFailure, String)>,
-        first_by: Instant,
-    ) -> Fact {
-        match opened {
-            Ok(response) => {
-                let chunks = response
-                    .bytes_stream()
-                    .map(|chunk| chunk.map_err(|e| e.without_url().to_string()));
-                let stall = Duration::from_millis(self.shared.config.stall_timeout_ms);
-                let kind = self.job.request.kind;
-                self.waiting = Waiting::Decode(DecodeStream::new(kind, chunks, first_by, stall));
-                Fact::DecodeAccepted
-            }
-            Err((failure, why)) => self.decode_failed(failure, why),
-        }
-    }
-
-    fn decode_failed(&mut self, failure: DecodeFailure, why: String) -> Fact {
-        let means = match &failure {
-            DecodeFailure::Client(_) => "client's mistake",
-            DecodeFailure::Full => "full",
-            DecodeFailure::Handle => "handle unknown",
-            DecodeFailure::Fault => "fault",
-        };
-        self.note(|| json!({"event": "decode failed", "means": means, "why": why}));
-        tracing::info!(request_id = %self.job.context.request_id, means, %why, "decode failed");
-        self.last_failure = why;
-        Fact::DecodeFailed(failure)
-    }
-
-    fn decoded(&mut self, item: Item, outputs: u64) -> Fact {
-        match item {
-            Item::Output(parts) => {
-                self.output = parts;
-                self.note_landed(self.job.demand.prompt_tokens + outputs);
-                Fact::DecodeOutput
-            }
-            Item::Ended => Fact::DecodeEnded,
-            Item::Failed(why) => self.decode_failed(DecodeFailure::Fault, why),
-        }
-    }
-
-    /// So many positions are in use on the decode engine.
-    fn note_landed(&mut self, tokens: u64) {
-        let Some(current) = &self.current else { return };
-        let blocks = tokens.div_ceil(current.decode.block_tokens.max(1).into());
-        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-        if blocks > self.landed {
-            self.landed = blocks;
-            if let Some(load) = &current.load {
-                load.landed(blocks);
-            }
-        }
-    }
-
     async fn send_first(&mut self) {
         let Some(record) = self.current.as_ref().and_then(|c| c.record.as_ref()) else { return };
         let part = first_part(self.index, &record.first_output, self.output.first());
@@ -506,23 +321,5 @@ impl Driver {
             // Its connection is used again only after it was read to its end.
             self.shared.tasks.spawn(stream.drain());
         }
-    }
-
-    fn usage(&self) -> Usage {
-        let decoded = match &self.waiting {
-            Waiting::Decode(stream) => stream.usage().or_else(|| {
-                let request_id = &self.job.context.request_id;
-                tracing::warn!(%request_id, "the engine sent no usage");
-                Some(Usage {
-                    prompt_tokens: self.job.demand.prompt_tokens,
-                    completion_tokens: stream.outputs(),
-                    cached_tokens: 0,
-                })
-            }),
-            _ => None,
-        };
-        let empty = self.current.as_ref().is_some_and(|c| c.empty);
-        let first = self.current.as_ref().and_then(|c| c.record.as_ref()).map(|r| &r.first_output);
-        combined_usage(first, empty, decoded)
     }
 }
