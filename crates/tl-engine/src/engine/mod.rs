@@ -41,7 +41,7 @@ use crate::backend::Backend;
 use crate::sched::{Blocks, Limits, SchedConfig, Scheduler};
 use door::Door;
 use live::{Job, Work};
-use run::{Command, Runner};
+use run::{Command, RoomBell, Runner};
 
 /// How long a drain waits after its deadline for aborted requests to leave. A step notices between
 /// layers, so only one that hangs takes longer.
@@ -95,7 +95,8 @@ impl Engine {
         let sched = Scheduler::new(blocks.clone(), sched, shape.max_positions);
         let door = Arc::new(Door::new(cfg.queue_capacity));
         let (commands, inbox) = channel();
-        let runner = Runner::new(backend, sched, Arc::clone(&kv), Arc::clone(&door), inbox);
+        let bell = RoomBell::hang(&kv, &commands);
+        let runner = Runner::new(backend, sched, Arc::clone(&kv), Arc::clone(&door), inbox, bell);
         std::thread::Builder::new()
             .name("tl-engine".into())
             .spawn(move || runner.run())

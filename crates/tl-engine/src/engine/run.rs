@@ -4,9 +4,9 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Instant;
 
 use tl_kv::{SharedKv, Slabs, lock};
 
@@ -25,9 +25,30 @@ pub(super) enum Command {
     Look,
 }
 
-/// While requests wait for blocks that others hold (pushes, handles of resumes to come), how often
-/// to look whether some are back: their owners do not know who waits.
-const POLL_BLOCKS: Duration = Duration::from_millis(5);
+/// Requests may wait for blocks that others hold: pushes, handles of resumes to come. Their owners
+/// do not know who waits, the pool does: it sends [`Command::Look`] when a block comes back, once
+/// after each time the thread has looked.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RoomBell(Arc<AtomicBool>);
+
+impl RoomBell {
+    pub(super) fn hang(kv: &SharedKv, commands: &Sender<Command>) -> RoomBell {
+        let bell = RoomBell::default();
+        let (armed, commands) = (Arc::clone(&bell.0), commands.clone());
+        lock(kv).on_room(move || {
+            if armed.swap(false, Ordering::Relaxed) {
+                // A thread that has ended waits for nothing.
+                let _ = commands.send(Command::Look);
+            }
+        });
+        bell
+    }
+
+    /// Before looking: a block that comes back after the look, which takes the pool's lock, rings.
+    fn arm(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 pub(super) struct Runner {
     backend: Box<dyn Backend>,
@@ -36,6 +57,7 @@ pub(super) struct Runner {
     slabs: Arc<Slabs>,
     door: Arc<Door>,
     inbox: Receiver<Command>,
+    bell: RoomBell,
     live: HashMap<SeqId, Live>,
     sampler: Sampler,
 }
@@ -65,6 +87,7 @@ impl Runner {
         kv: SharedKv,
         door: Arc<Door>,
         inbox: Receiver<Command>,
+        bell: RoomBell,
     ) -> Runner {
         let slabs = lock(&kv).slabs();
         Runner {
@@ -74,6 +97,7 @@ impl Runner {
             slabs,
             door,
             inbox,
+            bell,
             live: HashMap::new(),
             sampler: Sampler::new(),
         }
@@ -90,6 +114,7 @@ impl Runner {
             }
             let now = Instant::now();
             self.sweep(now);
+            self.bell.arm();
             let batch = self.sched.schedule(now);
             self.door.gauges.batch(batch.tokens);
             if batch.rows.is_empty() {
@@ -116,11 +141,9 @@ impl Runner {
     /// Waits for a command, the next timer, or blocks that come back; `false` when nobody can send
     /// a command any more.
     fn sleep(&mut self, now: Instant) -> bool {
-        let command = if self.sched.waiting() + self.sched.running() == 0 {
-            self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        } else {
-            let timer = self.sched.next_timer().map(|t| t.saturating_duration_since(now));
-            self.inbox.recv_timeout(timer.unwrap_or(POLL_BLOCKS).min(POLL_BLOCKS))
+        let command = match self.sched.next_timer() {
+            None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(at) => self.inbox.recv_timeout(at.saturating_duration_since(now)),
         };
         match command {
             Ok(command) => self.take(command),

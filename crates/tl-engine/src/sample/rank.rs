@@ -2,11 +2,23 @@
 //!
 //! A full sort of the vocabulary would cost more than the rest of the sampler. Where
 //! the number wanted is known, one pass with a rising bar finds them; where a share of
-//! the probability is wanted, one pass over the weights says where to cut, and only
-//! what lies above is sorted. Both give exactly the beginning of the full order.
+//! the probability is wanted, one pass over the weights says where the cut surely is
+//! not, and the rest is halved until few ids are left, which are sorted. Both give
+//! exactly the beginning of the full order; where rounding leaves a doubt, the full
+//! order decides.
 
 /// Where the cut may lie: quarters of the powers of two from 1 down to 2^-64.
 const CUTS: usize = 4 * 64;
+
+/// Up to so many ids are simply sorted.
+const SORTED: usize = 512;
+
+/// Where the order is cut: after `last`, which is the `count`-th.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub(super) last: u32,
+    pub(super) count: usize,
+}
 
 /// Ids in order of rank, and the work space to find them.
 #[derive(Debug, Default)]
@@ -66,9 +78,9 @@ impl Ranking {
         order.extend(candidates.iter().map(|&(_, id)| id));
     }
 
-    /// Finds the first ids by `value(logit)` whose weights, added in that order as shares
-    /// of `total`, reach `share`; all ids with a weight if they never do. A weight is at
-    /// most 1 and rises with the value, but for rounding.
+    /// Finds the end of the first ids by `value(logit)` whose weights, added in that order as
+    /// shares of `total`, reach `share`; of all ids with a weight if they never do. A weight is
+    /// at most 1 and rises with the value, but for rounding.
     pub(super) fn reach(
         &mut self,
         logits: &[f64],
@@ -76,19 +88,82 @@ impl Ranking {
         total: f64,
         share: f64,
         value: impl Fn(f64) -> f64,
-    ) {
-        let mut cut = cut_below(weights, share * total);
+    ) -> Option<Cut> {
+        let mut least = cut_below(weights, share * total);
         loop {
-            self.sort_above(cut, logits, weights, &value);
-            let reached = self.reaching(share, weights, total);
-            let last = reached.map_or(0.0, |n| weights[self.order[n - 1] as usize]);
-            // Well above the cut, nothing that was left out can rank higher.
-            if cut == 0.0 || last > cut * (1.0 + 1e-12) {
-                self.order.truncate(reached.unwrap_or(usize::MAX));
-                return;
+            self.pack_above(least, logits, weights, &value);
+            let cut = match self.select(logits, weights, total, share, &value) {
+                Some(cut) => Some(cut),
+                None => {
+                    self.sort(logits, &value);
+                    let n = self.reaching(share, weights, total).unwrap_or(self.order.len());
+                    self.cut_after(n)
+                }
+            };
+            let last = cut.map_or(0.0, |cut| weights[cut.last as usize]);
+            // Well above the bound, nothing that was left out can rank higher.
+            if least == 0.0 || last > least * (1.0 + 1e-12) {
+                return cut;
             }
-            cut = 0.0;
+            least = 0.0;
         }
+    }
+
+    /// The cut after the first `n` of the order; `None` for 0.
+    pub(super) fn cut_after(&self, n: usize) -> Option<Cut> {
+        let last = *self.order.get(n.checked_sub(1)?)?;
+        Some(Cut { last, count: n })
+    }
+
+    /// The same cut without the order: halves what is packed around where the shares reach
+    /// `share`, and sorts the few that are left. `None` when few are packed, or when the sums,
+    /// which are taken in another order than the one that counts, are too near `share` to tell.
+    fn select(
+        &mut self,
+        logits: &[f64],
+        weights: &[f64],
+        total: f64,
+        share: f64,
+        value: impl Fn(f64) -> f64,
+    ) -> Option<Cut> {
+        if self.packed.len() <= SORTED {
+            return None;
+        }
+        // n additions of shares whose sum is at most 1 are off by n/2 units in the last place of
+        // 1 at most, in either order, and a share by half a unit of its own; four times that.
+        let doubt = weights.len() as f64 * (2.0 * f64::EPSILON) + 64.0 * f64::EPSILON;
+        let whole = |packed: u64| key(value(logits[packed as u32 as usize]));
+        let by_rank = |a: &u64, b: &u64| match (a >> 32).cmp(&(b >> 32)) {
+            std::cmp::Ordering::Equal => (whole(*a), *a as u32).cmp(&(whole(*b), *b as u32)),
+            order => order,
+        };
+        let (mut before, mut count) = (0.0, 0);
+        let mut window = self.packed.as_mut_slice();
+        while window.len() > SORTED / 8 {
+            let half = window.len() / 2;
+            window.select_nth_unstable_by(half, by_rank);
+            let (first, rest) = window.split_at_mut(half);
+            let mass = first.iter().fold(0.0, |m, &p| m + weights[p as u32 as usize]) / total;
+            if before + mass >= share {
+                window = first;
+            } else {
+                before += mass;
+                count += half;
+                window = rest;
+            }
+        }
+        window.sort_unstable_by(by_rank);
+        for &packed in &*window {
+            let last = packed as u32;
+            let with = before + weights[last as usize] / total;
+            count += 1;
+            if with >= share {
+                let sure = with - share > doubt && share - before > doubt;
+                return sure.then_some(Cut { last, count });
+            }
+            before = with;
+        }
+        None
     }
 
     /// How many of the order it takes for their shares of `total` to reach `share`.
@@ -101,24 +176,27 @@ impl Ranking {
         last.map(|at| at + 1)
     }
 
-    /// Orders every id whose weight is at least `cut` and not 0.
-    fn sort_above(
+    /// Packs every id whose weight is at least `least` and not 0: the leading half of its key and
+    /// the id make one number, which sorts fast; where leading halves agree, the whole key decides.
+    fn pack_above(
         &mut self,
-        cut: f64,
+        least: f64,
         logits: &[f64],
         weights: &[f64],
         value: impl Fn(f64) -> f64,
     ) {
-        // The leading half of a key and the id make one number, which sorts fast; where
-        // leading halves agree, the whole key decides.
-        let Self { order, packed, .. } = self;
-        let whole = |packed: u64| key(value(logits[packed as u32 as usize]));
-        packed.clear();
-        for (id, &weight) in (0_u32..).zip(weights) {
-            if weight >= cut && weight > 0.0 {
-                packed.push(whole(u64::from(id)) >> 32 << 32 | u64::from(id));
+        self.packed.clear();
+        for (id, (&weight, &logit)) in (0_u32..).zip(weights.iter().zip(logits)) {
+            if weight >= least && weight > 0.0 {
+                self.packed.push(key(value(logit)) >> 32 << 32 | u64::from(id));
             }
         }
+    }
+
+    /// Orders what is packed.
+    fn sort(&mut self, logits: &[f64], value: impl Fn(f64) -> f64) {
+        let Self { order, packed, .. } = self;
+        let whole = |packed: u64| key(value(logits[packed as u32 as usize]));
         packed.sort_unstable();
         for run in packed.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
             if run.len() > 1 {

@@ -5,7 +5,7 @@
 //! computed once and only the sums are taken anew.
 
 use super::math::{exp, exp_sum, ln};
-use super::rank::Ranking;
+use super::rank::{Cut, Ranking};
 use super::{History, Pcg32, SampleError, SamplingParams};
 
 /// The work space of the sampler, to be used again for every token.
@@ -209,11 +209,11 @@ impl Scored<'_> {
             let at = id as usize;
             scaled[at] = exp(scale(logits[at]) - max);
         }
-        keep(ranking.order(), logits, scaled, scale, kept);
+        keep(ranking.cut_after(ranking.order().len()), logits, scaled, scale, kept);
         if top_p < 1.0 {
             let total = sum(kept.iter().map(|&(_, w)| w));
             if let Some(n) = ranking.reaching(top_p, scaled, total) {
-                keep(&ranking.order()[..n], logits, scaled, scale, kept);
+                keep(ranking.cut_after(n), logits, scaled, scale, kept);
             }
         }
     }
@@ -225,21 +225,21 @@ impl Scored<'_> {
         let total = self.scaled_weights().1;
         let Sampler { logits, weights, scaled, ranking, kept } = &mut *self.work;
         let weights = if temperature == 1.0 { weights } else { scaled };
-        ranking.reach(logits, weights, total, top_p, scale);
-        keep(ranking.order(), logits, weights, scale, kept);
+        let cut = ranking.reach(logits, weights, total, top_p, scale);
+        keep(cut, logits, weights, scale, kept);
     }
 }
 
-/// Fills `kept` with the ids of a beginning of the order, ascending, and their weights.
+/// Fills `kept` with the ids up to a cut of the order, ascending, and their weights.
 fn keep(
-    order: &[u32],
+    cut: Option<Cut>,
     logits: &[f64],
     weights: &[f64],
     scale: impl Fn(f64) -> f64,
     kept: &mut Vec<(u32, f64)>,
 ) {
     kept.clear();
-    let Some(&last) = order.last() else { return };
+    let Some(Cut { last, count }) = cut else { return };
     // Ids that rank no later than the last: a pass costs less than sorting them. Logits
     // beyond rounding below the last one's need no division.
     let least = logits[last as usize];
@@ -251,7 +251,7 @@ fn keep(
         };
         stays.then_some((id, weight))
     }));
-    debug_assert!(kept.len() == order.len());
+    debug_assert_eq!(kept.len(), count);
 }
 
 /// Steps 9 to 11: the first id whose cumulative probability exceeds `u`. When rounding

@@ -49,6 +49,12 @@ impl Blocks {
         self.total_blocks
     }
 
+    /// Blocks that an allocation could have now.
+    pub(super) fn available(&self) -> usize {
+        let stats = lock(&self.kv).stats();
+        (stats.free + stats.cached) as usize
+    }
+
     pub fn prefix_cache(&self) -> bool {
         self.prefix_cache
     }

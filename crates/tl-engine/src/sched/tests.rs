@@ -2,6 +2,7 @@
 //! which rows run when and who holds which blocks.
 
 mod basics;
+mod equal;
 mod pressure;
 mod random;
 mod resume;

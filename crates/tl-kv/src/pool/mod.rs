@@ -79,7 +79,10 @@ pub struct KvPool {
     digest: u64,
     violations: u64,
     conflicts: u64,
+    on_room: Option<Hook>,
 }
+
+type Hook = Box<dyn Fn() + Send + Sync>;
 
 impl std::fmt::Debug for KvPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -116,6 +119,7 @@ impl KvPool {
             digest: 0,
             violations: 0,
             conflicts: 0,
+            on_room: None,
         })
     }
 
@@ -132,6 +136,15 @@ impl KvPool {
             cached: self.lru.len,
             evictions: self.evictions,
         }
+    }
+
+    /// Calls `hook` whenever a block has lost its last reference, so that an allocation that found
+    /// no room may find it now. One hook; the latest stays.
+    ///
+    /// It runs under the pool's lock: it may set a flag or send to a channel, and neither wait nor
+    /// touch the pool.
+    pub fn on_room(&mut self, hook: impl Fn() + Send + Sync + 'static) {
+        self.on_room = Some(Box::new(hook));
     }
 
     /// Times that a value which owns blocks found the books disagreeing. 0 unless there is a bug.
@@ -240,8 +253,13 @@ impl KvPool {
             } else {
                 self.lru.push_back(&mut self.links, id);
             }
+            self.sync_access(id);
+            if let Some(hook) = &self.on_room {
+                hook();
+            }
+        } else {
+            self.sync_access(id);
         }
-        self.sync_access(id);
         Ok(())
     }
 

@@ -339,3 +339,34 @@ fn reset_leaves_what_is_in_use() {
     assert_eq!(p.reset_cache(), 1);
     assert_eq!((counts(&p), p.contains(1), p.contains(2)), ((2, 1, 0), true, false));
 }
+
+#[test]
+fn whoever_waits_for_room_is_told_of_each_block_that_comes_back() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let told = Arc::new(AtomicU32::new(0));
+    let mut pool = pool(3);
+    let count = Arc::clone(&told);
+    pool.on_room(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let check = |expect: u32, what: &str| {
+        assert_eq!(told.load(Ordering::Relaxed), expect, "{what}");
+    };
+    let ids = pool.alloc(3).unwrap();
+    pool.retain(ids[0]).unwrap();
+    pool.set_fill(ids[1], pool.cfg().block_tokens).unwrap();
+    assert!(pool.register(ids[1], 7).unwrap());
+    check(0, "taking makes no room");
+    pool.release(ids[0]).unwrap();
+    check(0, "somebody still has it");
+    pool.release(ids[0]).unwrap();
+    check(1, "free");
+    pool.release(ids[1]).unwrap();
+    check(2, "cached, which can be evicted");
+    assert!(pool.release(ids[1]).is_err());
+    check(2, "it was nobody's");
+    assert_eq!(pool.lookup(7), Some(ids[1]));
+    let shared: SharedKv = Arc::new(Mutex::new(pool));
+    drop(crate::Held::adopt(&shared, vec![ids[1], ids[2]]));
+    check(4, "a value that is dropped");
+}

@@ -101,12 +101,42 @@ async fn waiting_for_blocks_ends_at_the_queue_deadline() {
 #[tokio::test]
 async fn blocks_that_come_back_are_noticed() {
     let (engine, _handle) = spawn(patient());
-    let elsewhere = tl_kv::Held::alloc(&engine.pool(), 3).unwrap();
-    let g = engine.submit(request(&[1; 5], 1)).unwrap();
-    // Long enough for the thread to have looked in vain; if it has not, this test is a weaker one.
-    tokio::time::sleep(Duration::from_millis(30)).await;
-    drop(elsewhere);
-    answer(g).await.finish();
+    for round in 0..200 {
+        let elsewhere = tl_kv::Held::alloc(&engine.pool(), 3).unwrap();
+        let g = engine.submit(request(&[1; 5], 1)).unwrap();
+        // Before, while and after the thread looks in vain: nothing but the pool tells it later.
+        let until = Instant::now() + Duration::from_micros(round * 3);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        drop(elsewhere);
+        answer(g).await.finish();
+    }
+    assert!(at_baseline(&engine));
+}
+
+#[tokio::test]
+async fn equal_prompts_that_come_together_are_computed_once() {
+    let (engine, mut handle) = gated(config());
+    let prompt: Vec<u32> = (1..=33).collect();
+    // The first one holds the thread until all are there.
+    let mut all = vec![engine.submit(request(&[50], 1)).unwrap()];
+    handle.wait_in_step();
+    all.extend((0..4).map(|_| engine.submit(request(&prompt, 3)).unwrap()));
+    handle.open();
+    let mut cached = Vec::new();
+    for g in all.split_off(1) {
+        let answer = answer(g).await;
+        assert_eq!(answer.ids(), [34, 35, 36]);
+        cached.push(answer.cached.unwrap());
+    }
+    assert_eq!(cached, [0, 32, 32, 32]);
+    let log = handle.log.lock();
+    let prefilled: usize =
+        log.steps[1..].iter().flatten().filter(|(start, _)| *start < 33).map(|(_, n)| n).sum();
+    assert_eq!(prefilled, 33 + 3, "the last token of each, the rest once");
+    drop(log);
+    eventually("baseline", || at_baseline(&engine)).await;
 }
 
 /// A pool of four blocks whose queue nobody leaves for having waited.

@@ -263,12 +263,30 @@ fn flat_positions() -> Result<(), TestCaseError> {
         (2, 0.5, 0),
         (512, 0.25, 0),
         (512, 0.25, 256),
+        (5000, 0.97, 0),
+        (5000, 0.999, 0),
+        // So near 1 that rounding decides.
+        (3000, 1.0 - f64::EPSILON, 0),
+        (4096, 0.5, 0),
     ];
+    let flat = |_: usize| 1.25_f32;
+    let steps = |i: usize| (i * 7919 % 61) as f32 * 1e-3;
+    let slope = |i: usize| i as f32 * 1e-6;
     for (size, top_p, top_k) in cases {
-        let params = SamplingParams { top_p, top_k, ..SamplingParams::default() };
-        let logits = vec![1.25; size];
+        for shape in [&flat as &dyn Fn(usize) -> f32, &steps, &slope] {
+            let logits: Vec<f32> = (0..size).map(shape).collect();
+            check_flat(&logits, top_p, top_k)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_flat(logits: &[f32], top_p: f64, top_k: i32) -> Result<(), TestCaseError> {
+    for temperature in [1.0, 1.7] {
+        let params = SamplingParams { temperature, top_p, top_k, ..SamplingParams::default() };
+        let logits = logits.to_vec();
         let position = Position { logits, params, prompt: Vec::new(), output: Vec::new() };
-        for seed in 0..20 {
+        for seed in 0..6 {
             check(&mut Sampler::new(), &position, seed)?;
         }
     }
