@@ -47,10 +47,12 @@ pub enum ErrorCode {
     UsagePolicy,
     NoCapacity,
     InternalError,
+    IfMatchRequired,
+    EtagMismatch,
 }
 
 impl ErrorCode {
-    const ALL: [ErrorCode; 10] = [
+    const ALL: [ErrorCode; 12] = [
         ErrorCode::InvalidApiKey,
         ErrorCode::InsufficientScope,
         ErrorCode::ModelNotFound,
@@ -61,6 +63,8 @@ impl ErrorCode {
         ErrorCode::UsagePolicy,
         ErrorCode::NoCapacity,
         ErrorCode::InternalError,
+        ErrorCode::IfMatchRequired,
+        ErrorCode::EtagMismatch,
     ];
 
     /// The wire text.
@@ -76,6 +80,8 @@ impl ErrorCode {
             ErrorCode::UsagePolicy => "usage_policy",
             ErrorCode::NoCapacity => "no_capacity",
             ErrorCode::InternalError => "internal_error",
+            ErrorCode::IfMatchRequired => "if_match_required",
+            ErrorCode::EtagMismatch => "etag_mismatch",
         }
     }
 
@@ -183,6 +189,24 @@ impl ApiError {
     /// 409: a resume whose prompt is not the one the blocks were made of.
     pub fn prompt_mismatch(message: impl Into<String>) -> ApiError {
         ApiError::invalid(StatusCode::CONFLICT, None, message)
+    }
+
+    /// 412: what was to be changed is no longer what the client saw.
+    pub fn etag_mismatch() -> ApiError {
+        ApiError::invalid(
+            StatusCode::PRECONDITION_FAILED,
+            Some(ErrorCode::EtagMismatch),
+            "the table has changed since it was read; read it again",
+        )
+    }
+
+    /// 428: a change without saying of what.
+    pub fn if_match_required() -> ApiError {
+        ApiError::invalid(
+            StatusCode::PRECONDITION_REQUIRED,
+            Some(ErrorCode::IfMatchRequired),
+            "send the ETag of the table that was read as If-Match",
+        )
     }
 
     /// 413: the body exceeds `limit` bytes.

@@ -15,6 +15,7 @@ use crate::headers::{
     self, FIRST_TOKEN, KV_HANDLE, PRIORITY, REQUEST_ID, RNG_DRAWS, TRACEPARENT, is_well_formed_id,
 };
 use crate::openai::{FinishReason, Generate, TokenLogprob};
+use crate::trace::Trace;
 
 /// Most uniforms a first token can have cost. One sampler draws one; the bound keeps a forged
 /// header from costing the decode engine time.
@@ -47,7 +48,7 @@ pub struct Context {
     pub request_id: String,
     /// -100 to 100.
     pub priority: i32,
-    pub traceparent: Option<String>,
+    pub trace: Option<Trace>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,24 +144,21 @@ impl Context {
         Ok(Context {
             request_id: headers::request_id(headers),
             priority: headers::priority(headers)?,
-            traceparent: headers
-                .get(TRACEPARENT)
-                .and_then(|value| value.to_str().ok())
-                .map(str::to_owned),
+            trace: Trace::of(headers),
         })
     }
 }
 
 /// The call that has an engine serve a request whole.
 pub fn plain_call(request: &Generate, context: &Context) -> DecodeCall {
-    let Context { request_id, priority, traceparent } = context;
+    let Context { request_id, priority, trace } = context;
     let mut map = HeaderMap::new();
     map.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(value) = headers::value_of(request_id) {
         map.insert(REQUEST_ID, value);
     }
     map.insert(PRIORITY, HeaderValue::from(*priority));
-    if let Some(value) = traceparent.as_deref().and_then(headers::value_of) {
+    if let Some(value) = trace.and_then(|t| headers::value_of(&t.to_string())) {
         map.insert(TRACEPARENT, value);
     }
     let body = request.to_body().to_string().into_bytes();

@@ -24,6 +24,8 @@ pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// gRPC metadata key of `[cluster].token`, which peers show off loopback.
 pub const CLUSTER_TOKEN: &str = "tl-cluster-token";
+/// gRPC metadata key of `Prefill`: which API the request came by; see `Kind::operation`.
+pub const OPERATION_KEY: &str = "tl-operation";
 
 /// Longest request id and handle id, in characters.
 pub const MAX_ID_CHARS: usize = 128;

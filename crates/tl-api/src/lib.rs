@@ -9,3 +9,4 @@ pub mod metrics;
 pub mod openai;
 pub mod sse;
 pub mod text;
+pub mod trace;

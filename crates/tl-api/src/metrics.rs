@@ -15,6 +15,7 @@ mod tests;
 pub use engine::{EngineMetrics, EngineSample};
 pub use gateway::{GatewayMetrics, InFlight, WorkerCounts};
 
+use crate::openai::Kind;
 use parking_lot::RwLock;
 use prometheus_client::encoding::{EncodeLabelSet, prometheus_text};
 use prometheus_client::metrics::family::{Family, MetricConstructor};
@@ -63,6 +64,15 @@ pub enum Operation {
     Chat,
     TextCompletion,
     Embeddings,
+}
+
+impl From<Kind> for Operation {
+    fn from(kind: Kind) -> Operation {
+        match kind {
+            Kind::Chat => Operation::Chat,
+            Kind::Completion => Operation::TextCompletion,
+        }
+    }
 }
 
 impl Operation {

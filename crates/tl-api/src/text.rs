@@ -20,6 +20,9 @@ pub struct Emit {
     pub text: String,
     /// A stop string was completed by this push or an earlier one. Nothing more will come.
     pub stopped: bool,
+    /// Where in the whole text, in characters, what was pushed begins: at the character that its
+    /// first byte belongs to, which may have begun in an earlier push.
+    pub begins: usize,
 }
 
 /// Turns token bytes into text, withholding incomplete characters and possible stop strings.
@@ -53,11 +56,16 @@ impl TextStream {
 
     /// Takes the bytes of one token and lets out what has become certain.
     pub fn push(&mut self, bytes: &[u8]) -> Emit {
+        let begun = self.partial.len();
+        let mut begins = self.decoded_chars;
         if !self.stopped {
             self.partial.extend_from_slice(bytes);
+            if begun > 0 && ends_within(&self.partial, begun) {
+                begins += 1;
+            }
             self.decode(false);
         }
-        self.let_out(false)
+        Emit { begins, ..self.let_out(false) }
     }
 
     /// Ends the text: what was held back as a possible stop string comes out, an incomplete
@@ -72,12 +80,6 @@ impl TextStream {
     /// Whether a stop string has been completed.
     pub fn stopped(&self) -> bool {
         self.stopped
-    }
-
-    /// Characters decoded so far, those held back included: where the text of the next token
-    /// begins.
-    pub fn decoded_chars(&self) -> usize {
-        self.decoded_chars
     }
 
     /// Characters let out so far. A token whose text begins before this has been seen by the
@@ -155,8 +157,15 @@ impl TextStream {
             self.text.drain(..self.sent);
             self.sent = 0;
         }
-        Emit { text, stopped: self.stopped }
+        Emit { text, stopped: self.stopped, begins: 0 }
     }
+}
+
+/// Whether the character that `bytes` begin with, known to be incomplete after `begun` bytes, turns
+/// out to be invalid there, so that the next byte begins another one.
+fn ends_within(bytes: &[u8], begun: usize) -> bool {
+    let invalid = std::str::from_utf8(bytes).err().filter(|e| e.valid_up_to() == 0);
+    invalid.and_then(|e| e.error_len()).is_some_and(|len| len <= begun)
 }
 
 /// Recognises one stop string in a run of bytes, a constant number of steps per byte.

@@ -219,8 +219,8 @@ impl Events {
 }
 
 fn delta(index: u32, out: Out, finish: Option<FinishReason>) -> Delta {
-    let Out { text, logprobs, text_offset } = out;
+    let Out { text, logprobs } = out;
     // An empty list in the last chunk would say "no tokens" where there is nothing to say.
     let logprobs = logprobs.filter(|entries| !entries.is_empty());
-    Delta { index, opens: false, text, logprobs, finish, text_offset }
+    Delta { index, opens: false, text, logprobs, finish }
 }

@@ -21,8 +21,10 @@ use tl_api::error::ApiError;
 use tl_api::headers;
 use tl_api::metrics::EngineMetrics;
 use tl_api::openai::{Kind, MAX_INTERNAL_BODY_BYTES, Tokenize, model_object, tokenize_response};
+use tl_api::trace::Trace;
 use tl_engine::engine::Engine;
 use tl_engine::kv_transfer::KvReceiver;
+use tracing::Instrument;
 
 const EMBEDDINGS: &str = "/v1/embeddings";
 const TOKENIZE: &str = "/v1/tokenize";
@@ -105,10 +107,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 async fn exchange(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let id = headers::request_id(request.headers());
     let route = route_of(request.uri().path());
-    let mut meter = HttpMeter::new(&app.metrics, request.method().clone(), route, id.clone());
+    let span = request_span(&id, Trace::continued(Trace::of(request.headers())));
+    let mut meter = HttpMeter::new(&app.metrics, request.method().clone(), route, span.clone());
     let name = HeaderValue::from_str(&id);
     request.extensions_mut().insert(RequestId(id));
-    let mut response = next.run(request).await;
+    let mut response = next.run(request).instrument(span).await;
     if let Ok(name) = name {
         response.headers_mut().insert(headers::REQUEST_ID, name);
     }
@@ -117,6 +120,16 @@ async fn exchange(State(app): State<Arc<App>>, mut request: Request, next: Next)
     }
     meter.status = response.status().as_u16();
     response.map(|body| Body::new(Measured::new(body, meter)))
+}
+
+/// Names a request in every log line that is about it, as the gateway and the other engines do.
+pub(crate) fn request_span(request_id: &str, trace: Option<Trace>) -> tracing::Span {
+    tracing::info_span!(
+        "request",
+        request_id,
+        trace_id = trace.map(|t| t.trace_id()),
+        span_id = trace.map(|t| t.span_id()),
+    )
 }
 
 /// An error as an answer of this listener.

@@ -5,7 +5,7 @@ use crate::choice::Choice;
 use crate::control::{FirstFinish, PrefillBackend, PrefillJob, PrefillOutcome, TopToken};
 use crate::lang::Language;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tl_api::metrics::EngineMetrics;
 use tl_engine::engine::{
     EngineError, Event, Finish, Generation, Refused, Request, Start, TokenOut, Until,
@@ -31,9 +31,11 @@ pub(crate) struct EngineBackend {
 #[tonic::async_trait]
 impl PrefillBackend for EngineBackend {
     async fn prefill(&self, job: PrefillJob) -> Result<PrefillOutcome, Status> {
+        let received = Instant::now();
         let PrefillJob {
             request_id,
             model,
+            kind,
             prompt_ids,
             sampling,
             seed,
@@ -65,7 +67,13 @@ impl PrefillBackend for EngineBackend {
         };
         let generation = self.app.engine.submit(request).map_err(|r| refused(&r))?;
         let outcome = run(generation, Choice::new(&stop, false), language).await;
-        outcome.map_err(|e| failed(&e))
+        let outcome = outcome.map_err(|e| failed(&e))?;
+        // An end of text is no token, here as in an answer.
+        if outcome.finish != Some(FirstFinish::Stop) || !outcome.first_token_bytes.is_empty() {
+            let serving = self.app.metrics.serving();
+            serving.first_token(kind.into(), &self.app.model, received.elapsed());
+        }
+        Ok(outcome)
     }
 
     fn pool(&self) -> SharedKv {

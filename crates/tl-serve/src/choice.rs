@@ -9,7 +9,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use tl_api::openai::{FinishReason, TokenLogprob, TopLogprob};
-use tl_api::text::TextStream;
+use tl_api::text::{Emit, TextStream};
 use tl_engine::engine::TokenOut;
 use tl_model::Tokenizer;
 
@@ -20,8 +20,6 @@ pub(crate) struct Out {
     /// Entries of the tokens whose text begins within what has come out; `None` when none were
     /// asked for.
     pub logprobs: Option<Vec<TokenLogprob>>,
-    /// Where in the answer, in characters, the first of `logprobs` begins.
-    pub text_offset: usize,
 }
 
 impl Out {
@@ -45,46 +43,29 @@ impl TokenBytes for Tokenizer {
 #[derive(Debug)]
 pub(crate) struct Choice {
     stream: TextStream,
-    logprobs: Option<Waiting>,
+    /// Entries whose text has not come out yet; `None` when nobody asked for any.
+    waiting: Option<VecDeque<TokenLogprob>>,
     tokens: u64,
-}
-
-/// Logprob entries whose text has not come out yet.
-#[derive(Debug, Default)]
-struct Waiting {
-    entries: VecDeque<(usize, TokenLogprob)>,
-    /// Characters of the texts of all entries let out: where the next one begins for a client that
-    /// adds up the token texts, as the shape of text completions makes it do.
-    offset: usize,
 }
 
 impl Choice {
     pub(crate) fn new(stop: &[String], logprobs: bool) -> Choice {
-        Choice {
-            stream: TextStream::new(stop),
-            logprobs: logprobs.then(Waiting::default),
-            tokens: 0,
-        }
+        Choice { stream: TextStream::new(stop), waiting: logprobs.then(VecDeque::new), tokens: 0 }
     }
 
     /// Takes a token that somebody else has already shown: its text up to what is certain, and its
     /// logprobs.
     pub(crate) fn silently(&mut self, id: u32, tokenizer: &dyn TokenBytes) {
-        let bytes = tokenizer.token_bytes(id);
         self.tokens += 1;
-        self.stream.push(bytes);
-        if let Some(waiting) = &mut self.logprobs {
-            waiting.offset += TokenLogprob::text_of(bytes).chars().count();
-        }
+        self.stream.push(tokenizer.token_bytes(id));
     }
 
     /// Takes the next token. Once [`Choice::stopped`], further tokens change nothing.
     pub(crate) fn token(&mut self, token: &TokenOut, tokenizer: &dyn TokenBytes) -> Out {
         self.tokens += 1;
-        let begins = self.stream.decoded_chars();
         let bytes = tokenizer.token_bytes(token.id);
-        let text = self.stream.push(bytes).text;
-        if let Some(waiting) = &mut self.logprobs {
+        let Emit { text, stopped: _, begins } = self.stream.push(bytes);
+        if let Some(waiting) = &mut self.waiting {
             let top = token.top.iter().map(|&(id, logprob)| {
                 let bytes = tokenizer.token_bytes(id);
                 TopLogprob {
@@ -93,13 +74,13 @@ impl Choice {
                     bytes: Some(bytes.to_vec()),
                 }
             });
-            let entry = TokenLogprob {
+            waiting.push_back(TokenLogprob {
                 token: TokenLogprob::text_of(bytes),
                 logprob: token.logprob,
                 bytes: Some(bytes.to_vec()),
                 top: top.collect(),
-            };
-            waiting.entries.push_back((begins, entry));
+                text_offset: begins,
+            });
         }
         let shown = self.stream.emitted_chars();
         self.out(text, shown)
@@ -123,17 +104,10 @@ impl Choice {
     }
 
     fn out(&mut self, text: String, shown: usize) -> Out {
-        let Some(waiting) = &mut self.logprobs else {
-            return Out { text, logprobs: None, text_offset: 0 };
-        };
-        let text_offset = waiting.offset;
-        let mut entries = Vec::new();
-        while waiting.entries.front().is_some_and(|(begins, _)| *begins < shown) {
-            let Some((_, entry)) = waiting.entries.pop_front() else { break };
-            waiting.offset += entry.token.chars().count();
-            entries.push(entry);
-        }
-        Out { text, logprobs: Some(entries), text_offset }
+        let Some(waiting) = &mut self.waiting else { return Out { text, logprobs: None } };
+        let certain = waiting.iter().take_while(|entry| entry.text_offset < shown).count();
+        let entries = waiting.drain(..certain).collect();
+        Out { text, logprobs: Some(entries) }
     }
 }
 

@@ -40,13 +40,9 @@ enum Outcome {
 impl RequestMeter {
     /// `model` must be one that is served: the label would otherwise be a client's to choose.
     pub(crate) fn new(metrics: &Arc<EngineMetrics>, kind: Kind, model: &str) -> RequestMeter {
-        let operation = match kind {
-            Kind::Chat => Operation::Chat,
-            Kind::Completion => Operation::TextCompletion,
-        };
         RequestMeter {
             metrics: Arc::clone(metrics),
-            operation,
+            operation: kind.into(),
             model: model.to_owned(),
             start: Instant::now(),
             first: None,
@@ -109,7 +105,8 @@ pub(crate) struct HttpMeter {
     pub metrics: Arc<EngineMetrics>,
     pub method: http::Method,
     pub route: &'static str,
-    pub request_id: String,
+    /// Names the request.
+    pub span: tracing::Span,
     pub start: Instant,
     pub status: u16,
 }
@@ -119,14 +116,14 @@ impl HttpMeter {
         metrics: &Arc<EngineMetrics>,
         method: http::Method,
         route: &'static str,
-        request_id: String,
+        span: tracing::Span,
     ) -> HttpMeter {
         let metrics = Arc::clone(metrics);
         HttpMeter {
             metrics,
             method,
             route,
-            request_id,
+            span,
             start: Instant::now(),
             status: CLIENT_CLOSED_STATUS,
         }
@@ -137,14 +134,15 @@ impl Drop for HttpMeter {
     fn drop(&mut self) {
         let took = self.start.elapsed();
         self.metrics.serving().http(self.method.as_str(), self.route, self.status, took);
-        tracing::debug!(
-            request_id = self.request_id,
-            method = %self.method,
-            route = self.route,
-            status = self.status,
-            took_ms = took.as_millis() as u64,
-            "http exchange"
-        );
+        self.span.in_scope(|| {
+            tracing::debug!(
+                method = %self.method,
+                route = self.route,
+                status = self.status,
+                took_ms = took.as_millis() as u64,
+                "http exchange"
+            );
+        });
     }
 }
 

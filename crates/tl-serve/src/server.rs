@@ -329,6 +329,8 @@ fn new_receiver(pool: &SharedKv, lease: Duration) -> Arc<KvReceiver> {
 /// The gateway has asked for a drain: the process stays, and takes no new work.
 async fn drain_on_request(state: Arc<BeatState>, engine: Engine, deadline: Duration) {
     state.wait_for_drain().await;
+    // A drain that was asked for by call has a deadline of its own.
+    let deadline = if engine.is_draining() { Duration::MAX } else { deadline };
     let aborted = engine.drain(deadline).await;
     tracing::info!(aborted, "drained at the gateway's request");
     state.drained();

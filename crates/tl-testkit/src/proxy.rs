@@ -31,6 +31,8 @@ pub struct Faults {
     pub bytes_per_second: Option<u64>,
     /// Connections are accepted and never answered.
     pub black_hole: bool,
+    /// One bit of the byte at this place of each connection's bytes from the client is turned.
+    pub flip_at: Option<u64>,
     /// The server's bytes do not come back: requests arrive, answers are lost.
     pub drop_answers: bool,
 }
@@ -165,6 +167,10 @@ async fn to_server(
     loop {
         let Ok(n @ 1..) = from.read(&mut buf).await else { return };
         let f = faults.borrow().clone();
+        let flipped = f.flip_at.and_then(|at| usize::try_from(at.checked_sub(passed)?).ok());
+        if let Some(byte) = flipped.and_then(|at| buf[..n].get_mut(at)) {
+            *byte ^= 1 << (passed % 8);
+        }
         let mut piece = &buf[..n];
         if let Some(delay) = f.delay {
             tokio::time::sleep(delay).await;

@@ -5,7 +5,7 @@ use figment::Figment;
 use super::listen::Listen;
 use super::problem::{ConfigError, Problem, source_of};
 use super::sections::{
-    Draft, EngineRole, EngineSection, GatewaySection, PrefixCache, Quant, RuntimeConfig,
+    Draft, EngineRole, EngineSection, GatewaySection, PrefixCache, Quant, Route, RuntimeConfig,
 };
 
 struct Checks<'a> {
@@ -133,21 +133,39 @@ fn gateway_values(gateway: &GatewaySection, checks: &mut Checks<'_>) {
     for (key, is_set, what, fix) in refused {
         checks.unset(&format!("gateway.{key}"), is_set, what, fix);
     }
+    for RouteProblem { model, reason, fix } in route_problems(&gateway.routes) {
+        checks.fail("gateway.routes", Some(format!("(route of {model:?})")), &reason, fix);
+    }
+}
+
+/// What is wrong with one route of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteProblem {
+    pub model: String,
+    pub reason: String,
+    /// Empty where there is nothing to add.
+    pub fix: &'static str,
+}
+
+/// Everything that is wrong with a table of routes.
+pub fn route_problems(routes: &[Route]) -> Vec<RouteProblem> {
+    let mut problems = Vec::new();
     let mut names = std::collections::BTreeSet::new();
-    for route in &gateway.routes {
-        let named = format!("(route of {:?})", route.model);
+    for route in routes {
+        let mut fail = |reason: String, fix| {
+            problems.push(RouteProblem { model: route.model.clone(), reason, fix });
+        };
         if !route.backends.is_empty() || !route.cascade.is_empty() {
             let reason = "this version has no backends or cascade";
-            let fix = "use model, aliases, targets";
-            checks.fail("gateway.routes", Some(named.clone()), reason, fix);
+            fail(reason.into(), "use model, aliases, targets");
         }
         for name in std::iter::once(&route.model).chain(&route.aliases) {
             if name.is_empty() || !names.insert(name) {
-                let reason = format!("the name {name:?} is empty or used twice");
-                checks.fail("gateway.routes", Some(named.clone()), &reason, "");
+                fail(format!("the name {name:?} is empty or used twice"), "");
             }
         }
     }
+    problems
 }
 
 /// Ports over which peers are believed need the token as soon as others can reach them.

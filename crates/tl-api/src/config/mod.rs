@@ -14,6 +14,7 @@ mod problem;
 mod sections;
 mod source;
 
+pub use check::{RouteProblem, route_problems};
 pub use listen::Listen;
 pub use problem::{ConfigError, Problem};
 pub use sections::{

@@ -24,7 +24,11 @@ proptest! {
             handle_id,
             first: first.map(|(id, draws)| FirstToken { id, draws }),
             request,
-            context: Context { request_id, priority, traceparent },
+            context: Context {
+                request_id,
+                priority,
+                trace: traceparent.and_then(|text| Trace::parse(&text)),
+            },
         };
         let call = resume.to_call();
         prop_assert_eq!(call.path, kind.path());

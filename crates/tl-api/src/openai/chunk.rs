@@ -79,7 +79,7 @@ fn chat_logprobs(value: &Value) -> Option<Vec<TokenLogprob>> {
             let TopLogprob { token, logprob, bytes } = one(entry)?;
             let top: Option<Vec<TopLogprob>> =
                 entry.get("top_logprobs")?.as_array()?.iter().map(one).collect();
-            Some(TokenLogprob { token, logprob, bytes, top: top? })
+            Some(TokenLogprob { token, logprob, bytes, top: top?, text_offset: 0 })
         })
         .collect()
 }
@@ -88,14 +88,16 @@ fn text_logprobs(value: &Value) -> Option<Vec<TokenLogprob>> {
     let tokens = value.get("tokens")?.as_array()?;
     let logprobs = value.get("token_logprobs")?.as_array()?;
     let tops = value.get("top_logprobs").and_then(Value::as_array);
-    if logprobs.len() != tokens.len() {
+    let offsets = value.get("text_offset")?.as_array()?;
+    if logprobs.len() != tokens.len() || offsets.len() != tokens.len() {
         return None;
     }
     tokens
         .iter()
         .zip(logprobs)
+        .zip(offsets)
         .enumerate()
-        .map(|(i, (token, logprob))| {
+        .map(|(i, ((token, logprob), offset))| {
             let top = tops.and_then(|t| t.get(i)).and_then(Value::as_object);
             let top: Option<Vec<TopLogprob>> = top
                 .into_iter()
@@ -113,6 +115,7 @@ fn text_logprobs(value: &Value) -> Option<Vec<TokenLogprob>> {
                 logprob: logprob.as_f64()?,
                 bytes: None,
                 top: top?,
+                text_offset: usize::try_from(offset.as_u64()?).ok()?,
             })
         })
         .collect()

@@ -46,6 +46,11 @@ impl Kind {
             Kind::Completion => "text_completion",
         }
     }
+
+    /// The kind of that [`Kind::operation`].
+    pub fn of_operation(text: &str) -> Option<Kind> {
+        [Kind::Chat, Kind::Completion].into_iter().find(|kind| kind.operation() == text)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -52,6 +52,9 @@ pub struct TokenLogprob {
     pub logprob: f64,
     pub bytes: Option<Vec<u8>>,
     pub top: Vec<TopLogprob>,
+    /// Where in the answer's text, in characters, the token begins. Tokens that share a character
+    /// all begin with it. Only text completions report it; 0 where it is not known.
+    pub text_offset: usize,
 }
 
 impl TokenLogprob {
@@ -90,8 +93,6 @@ pub struct Delta {
     /// `None` when the request asked for no logprobs.
     pub logprobs: Option<Vec<TokenLogprob>>,
     pub finish: Option<FinishReason>,
-    /// Text completions: where in the answer, in characters, the first of `logprobs` begins.
-    pub text_offset: usize,
 }
 
 /// One choice of a whole answer.
@@ -169,7 +170,7 @@ impl Head {
             Kind::Completion => json!({
                 "index": delta.index,
                 "text": delta.text,
-                "logprobs": delta.logprobs.as_deref().map(|l| text_logprobs(l, delta.text_offset)),
+                "logprobs": delta.logprobs.as_deref().map(text_logprobs),
                 "finish_reason": finish,
             }),
         };
@@ -208,7 +209,7 @@ impl Head {
             Kind::Completion => json!({
                 "index": choice.index,
                 "text": choice.text,
-                "logprobs": choice.logprobs.as_deref().map(|l| text_logprobs(l, 0)),
+                "logprobs": choice.logprobs.as_deref().map(text_logprobs),
                 "finish_reason": finish,
             }),
         }
@@ -250,12 +251,7 @@ fn chat_logprobs(tokens: &[TokenLogprob]) -> Value {
     json!({"content": content})
 }
 
-fn text_logprobs(tokens: &[TokenLogprob], mut offset: usize) -> Value {
-    let mut offsets = Vec::with_capacity(tokens.len());
-    for token in tokens {
-        offsets.push(offset);
-        offset += token.token.chars().count();
-    }
+fn text_logprobs(tokens: &[TokenLogprob]) -> Value {
     let tops: Value = tokens
         .iter()
         .map(|t| {
@@ -271,7 +267,7 @@ fn text_logprobs(tokens: &[TokenLogprob], mut offset: usize) -> Value {
         "tokens": tokens.iter().map(|t| &t.token).collect::<Vec<_>>(),
         "token_logprobs": tokens.iter().map(|t| finite(t.logprob)).collect::<Vec<_>>(),
         "top_logprobs": tops,
-        "text_offset": offsets,
+        "text_offset": tokens.iter().map(|t| t.text_offset).collect::<Vec<_>>(),
     })
 }
 

@@ -376,6 +376,7 @@ fn logprob(token: &str, logprob: f64) -> TokenLogprob {
         token: token.into(),
         logprob,
         bytes: Some(token.as_bytes().to_vec()),
+        text_offset: 0,
         top: vec![TopLogprob {
             token: token.into(),
             logprob,
@@ -440,11 +441,9 @@ fn chat_shapes() {
 #[test]
 fn text_completion_shapes() {
     let head = head(Kind::Completion);
-    let tokens = vec![logprob("grü", -0.5), logprob("ß", f64::NEG_INFINITY)];
-    let delta =
-        Delta {
-            text: "grüß".into(), logprobs: Some(tokens), text_offset: 10, ..Delta::default()
-        };
+    let at = |token: TokenLogprob, text_offset| TokenLogprob { text_offset, ..token };
+    let tokens = vec![at(logprob("grü", -0.5), 10), at(logprob("ß", f64::NEG_INFINITY), 13)];
+    let delta = Delta { text: "grüß".into(), logprobs: Some(tokens), ..Delta::default() };
     assert_eq!(
         head.chunk(&delta)["choices"][0],
         json!({
@@ -467,9 +466,8 @@ fn chunks_are_read_back() {
             index: 2,
             opens: true,
             text: "a".into(),
-            logprobs: Some(vec![logprob("a", -1.5)]),
+            logprobs: Some(vec![TokenLogprob { text_offset: 3, ..logprob("a", -1.5) }]),
             finish: Some(FinishReason::Stop),
-            text_offset: 0,
         };
         let parsed = parse_chunk(kind, &head.chunk(&delta).to_string()).unwrap();
         let ParsedChunk::Parts { parts, usage: None } = parsed else { panic!("{parsed:?}") };
@@ -479,6 +477,7 @@ fn chunks_are_read_back() {
         );
         let logprobs = parts[0].logprobs.as_ref().unwrap();
         assert_eq!((logprobs[0].token.as_str(), logprobs[0].logprob), ("a", -1.5));
+        assert_eq!(logprobs[0].text_offset, if kind == Kind::Completion { 3 } else { 0 });
         assert_eq!(logprobs[0].top.len(), 1);
         let usage = Usage { prompt_tokens: 3, completion_tokens: 2, cached_tokens: 1 };
         let parsed = parse_chunk(kind, &head.usage_chunk(usage).to_string());

@@ -17,6 +17,21 @@ fn naive(bytes: &[u8], stops: &[String]) -> (String, bool) {
     (text, false)
 }
 
+/// For each byte, which character of the text it is in.
+fn char_of_byte(bytes: &[u8]) -> Vec<usize> {
+    let mut of = Vec::new();
+    let mut index = 0;
+    for chunk in bytes.utf8_chunks() {
+        for (n, c) in (index..).zip(chunk.valid().chars()) {
+            of.extend(std::iter::repeat_n(n, c.len_utf8()));
+        }
+        index += chunk.valid().chars().count();
+        of.extend(std::iter::repeat_n(index, chunk.invalid().len()));
+        index += usize::from(!chunk.invalid().is_empty());
+    }
+    of
+}
+
 /// Pushes the pieces one by one; returns what each push let out, and the flush.
 fn run(pieces: &[&[u8]], stops: &[&str]) -> (Vec<String>, String, bool) {
     let mut stream = TextStream::new(stops);
@@ -96,11 +111,21 @@ fn nothing_comes_after_a_stop() {
 
 #[test]
 fn offsets_count_characters_decoded_and_let_out() {
-    let mut stream = TextStream::new(["zz"]);
-    stream.push("äz".as_bytes());
-    assert_eq!((stream.decoded_chars(), stream.emitted_chars()), (2, 1));
-    stream.push(b"a");
-    assert_eq!((stream.decoded_chars(), stream.emitted_chars()), (3, 3));
+    let check = |pieces: &[&[u8]], expected: &[(usize, usize)]| {
+        let mut stream = TextStream::new(["zz"]);
+        let got: Vec<(usize, usize)> = pieces
+            .iter()
+            .map(|piece| (stream.push(piece).begins, stream.emitted_chars()))
+            .collect();
+        assert_eq!(got, expected, "{pieces:?}");
+    };
+    check(&["äz".as_bytes(), b"a"], &[(0, 1), (2, 3)]);
+    // All bytes of a character begin where it begins.
+    check(&[b"a", b"\xe2", b"\x82", b"\xacb", b"c"], &[(0, 1), (1, 1), (1, 1), (1, 3), (3, 4)]);
+    // A character that was never finished is a replacement of its own.
+    check(&[b"\xe2\x82", b"x", b"y"], &[(0, 0), (1, 2), (2, 3)]);
+    check(&[b"\xe2", b"\x82x", b"y"], &[(0, 0), (0, 2), (2, 3)]);
+    check(&[b"\xe2", b"", b"\xe2", b"\x82\xac"], &[(0, 0), (0, 0), (1, 1), (1, 2)]);
 }
 
 #[test]
@@ -143,8 +168,12 @@ proptest! {
         let mut stream = TextStream::new(&stops);
         let mut seen = String::new();
         let mut from = 0;
+        let char_of_byte = char_of_byte(&bytes);
         for cut in cuts {
             let emit = stream.push(&bytes[from..cut]);
+            if !emit.stopped && from < cut {
+                prop_assert_eq!(emit.begins, char_of_byte[from]);
+            }
             from = cut;
             seen.push_str(&emit.text);
             prop_assert!(expected.starts_with(&seen), "showed {seen:?} of {expected:?}");

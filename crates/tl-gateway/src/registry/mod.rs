@@ -15,7 +15,7 @@ pub mod ledger;
 pub mod pairing;
 mod validate;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use tl_proto::control::v1::WorkerStatus;
@@ -47,6 +47,8 @@ pub struct Worker {
     pub first_seen: Instant,
     pub last_beat: Instant,
     pub breaker: Breaker,
+    /// An operator wants no more work there.
+    drained: bool,
     ledger: Ledger,
 }
 
@@ -71,9 +73,14 @@ impl Worker {
         (age / RAMP.as_secs_f64()).clamp(RAMP_START, 1.0)
     }
 
+    /// It takes no more work, by its own word or by an operator's.
+    pub fn is_draining(&self) -> bool {
+        self.info.draining || self.drained
+    }
+
     /// May be given new work.
     pub fn is_routable(&self, now: Instant) -> bool {
-        !self.info.draining && self.breaker.admits(now)
+        !self.is_draining() && self.breaker.admits(now)
     }
 }
 
@@ -94,6 +101,8 @@ pub struct Beat {
     pub slot: Slot,
     pub change: Change,
     pub route_epoch: u64,
+    /// The worker shall drain.
+    pub drain: bool,
 }
 
 #[derive(Debug)]
@@ -101,6 +110,8 @@ pub struct Registry {
     limit: Duration,
     workers: BTreeMap<String, Worker>,
     known_models: BTreeMap<String, Instant>,
+    /// Models an operator has drained: who serves them and who comes to.
+    drained_models: BTreeSet<String>,
     next_slot: u64,
     next_ticket: u64,
     epoch: u64,
@@ -113,6 +124,7 @@ impl Registry {
             limit: BEAT_INTERVAL * miss_limit.max(1),
             workers: BTreeMap::new(),
             known_models: BTreeMap::new(),
+            drained_models: BTreeSet::new(),
             next_slot: 0,
             next_ticket: 0,
             epoch: 0,
@@ -131,14 +143,14 @@ impl Registry {
                 worker.ledger.beat(now, info.free_blocks, info.total_blocks);
                 worker.info = info;
                 let draining = worker.info.draining;
-                let slot = worker.slot;
+                let (slot, drain) = (worker.slot, worker.drained);
                 let change = if was_draining == draining {
                     Change::Same
                 } else {
                     self.epoch += 1;
                     Change::Draining(draining)
                 };
-                return Ok(Beat { slot, change, route_epoch: self.epoch });
+                return Ok(Beat { slot, change, route_epoch: self.epoch, drain });
             }
         }
         let replaced: Vec<String> = self
@@ -153,17 +165,58 @@ impl Registry {
         self.next_slot += 1;
         self.epoch += 1;
         let slot = Slot(self.next_slot);
+        let drain = self.drained_models.contains(&info.model);
         let worker = Worker {
             slot,
             max_context: None,
             first_seen: now,
             last_beat: now,
             breaker: Breaker::default(),
+            drained: drain,
             ledger: Ledger::new(info.free_blocks, info.total_blocks),
             info,
         };
         self.workers.insert(worker.info.id.clone(), worker);
-        Ok(Beat { slot, change: Change::Joined { replaced }, route_epoch: self.epoch })
+        Ok(Beat { slot, change: Change::Joined { replaced }, route_epoch: self.epoch, drain })
+    }
+
+    /// The table of routes is another one.
+    pub fn routes_changed(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// Gives nobody who serves `model`, now or later, any more work. Returns where they are told.
+    pub fn drain_model(&mut self, model: &str) -> Vec<String> {
+        self.epoch += 1;
+        self.drained_models.insert(model.to_owned());
+        let of_model = self.workers.values_mut().filter(|w| w.info.model == model);
+        of_model
+            .map(|worker| {
+                worker.drained = true;
+                worker.info.grpc_address.clone()
+            })
+            .collect()
+    }
+
+    /// Undoes [`Registry::drain_model`] for those who have not drained yet and those who come;
+    /// whether the model was drained. An engine that has drained stays so until it is restarted.
+    pub fn undrain_model(&mut self, model: &str) -> bool {
+        let was = self.drained_models.remove(model);
+        if was {
+            self.epoch += 1;
+            for worker in self.workers.values_mut().filter(|w| w.info.model == model) {
+                worker.drained = false;
+            }
+        }
+        was
+    }
+
+    /// Gives one worker no more work in this life of it. Returns where it is told.
+    pub fn drain_worker(&mut self, id: &str) -> Option<String> {
+        let worker = self.workers.get_mut(id)?;
+        worker.drained = true;
+        self.epoch += 1;
+        Some(worker.info.grpc_address.clone())
     }
 
     /// Drops the workers that have missed their beats and returns their ids.

@@ -64,6 +64,42 @@ fn the_epoch_grows_with_each_change_and_only_then() {
 }
 
 #[test]
+fn operators_drain_a_model_or_one_life_of_a_worker() {
+    let t0 = Instant::now();
+    let mut registry = Registry::new(3);
+    let other = WorkerStatus { model: "other".into(), ..status("o", "unified", 300) };
+    for beat in [status("p", "prefill", 100), status("d", "decode", 200), other] {
+        registry.beat(t0, &beat).unwrap();
+    }
+    let routable = |registry: &Registry| -> Vec<String> {
+        let routable = registry.live(t0).filter(|w| w.is_routable(t0));
+        routable.map(|w| w.info.id.clone()).collect()
+    };
+    let epoch = registry.route_epoch();
+    assert_eq!(registry.drain_worker("nobody"), None);
+    assert_eq!(registry.route_epoch(), epoch);
+    assert_eq!(registry.drain_worker("d").as_deref(), Some("127.0.0.1:201"));
+    assert_eq!(routable(&registry), ["o", "p"]);
+    let beat = registry.beat(t0, &status("d", "decode", 200)).unwrap();
+    assert!(beat.drain && beat.route_epoch == epoch + 1);
+    let again = WorkerStatus { incarnation: 2, ..status("d", "decode", 200) };
+    assert!(!registry.beat(t0, &again).unwrap().drain, "a restarted worker serves");
+    assert_eq!(routable(&registry), ["d", "o", "p"]);
+
+    assert_eq!(registry.drain_model("m"), ["127.0.0.1:201", "127.0.0.1:101"]);
+    assert_eq!(routable(&registry), ["o"]);
+    assert!(registry.beat(t0, &again).unwrap().drain);
+    assert!(
+        registry.beat(t0, &status("late", "decode", 400)).unwrap().drain,
+        "who comes later too"
+    );
+    assert_eq!(routable(&registry), ["o"]);
+    assert!(registry.undrain_model("m") && !registry.undrain_model("m"));
+    assert!(!registry.beat(t0, &again).unwrap().drain);
+    assert_eq!(routable(&registry), ["d", "late", "o", "p"]);
+}
+
+#[test]
 fn an_address_belongs_to_the_id_that_spoke_last() {
     let t0 = Instant::now();
     let mut registry = Registry::new(3);

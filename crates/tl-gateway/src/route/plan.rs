@@ -206,7 +206,7 @@ impl Search<'_, '_> {
     fn in_rotation<'w>(&mut self, of_model: &[&'w Worker], role: WorkerRole) -> Vec<&'w Worker> {
         let mut found = Vec::new();
         for worker in of_model.iter().copied().filter(|w| w.info.role == role) {
-            if worker.info.draining {
+            if worker.is_draining() {
                 self.skip(worker, Skip::Draining);
             } else if !worker.is_routable(self.now) {
                 self.skip(worker, Skip::Failing);

@@ -11,14 +11,16 @@ use axum::response::Response;
 use serde_json::Value;
 use tl_api::error::ApiError;
 use tl_api::handoff::Context;
-use tl_api::headers::{REQUEST_ID, SEED, TRACEPARENT, is_internal, request_id};
+use tl_api::headers::{REQUEST_ID, SEED, is_internal, request_id};
 use tl_api::openai::{
     Generate, Head, Input, Internal, Kind, MAX_BODY_BYTES, Tokenize, draw_seed, model_list,
     model_object,
 };
 use tl_api::sse;
+use tl_api::trace::Trace;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::body::{Begun, Streamed, Whole, WholeBody, begin, events, whole};
 use super::drive::Driver;
@@ -86,7 +88,7 @@ pub(crate) async fn models(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 pub(crate) async fn model(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Response {
-    let served = shared.names.resolve(&id);
+    let served = shared.names().resolve(&id);
     if served.configured || served_models(&shared).contains(&served.model) {
         json(StatusCode::OK, &model_object(&id, shared.started))
     } else {
@@ -97,7 +99,7 @@ pub(crate) async fn model(State(shared): State<Arc<Shared>>, Path(id): Path<Stri
 fn served_models(shared: &Shared) -> std::collections::BTreeSet<String> {
     let registry = shared.fleet.registry.lock();
     let live = registry.live(now()).map(|w| w.info.model.clone());
-    shared.names.models().map(str::to_owned).chain(live).collect()
+    shared.names().models().map(str::to_owned).chain(live).collect()
 }
 
 pub(crate) async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Response {
@@ -109,10 +111,21 @@ pub(crate) async fn completions(State(shared): State<Arc<Shared>>, request: Requ
 }
 
 async fn generate(shared: Arc<Shared>, kind: Kind, request: Request) -> Response {
-    let mut meter = Meter::new(&shared, kind);
     let (head, body) = request.into_parts();
     let debug = shared.config.debug && asks_for_route(head.uri.query(), &head.headers);
-    let started = start(&shared, kind, &head.headers, body, &mut meter).await;
+    let context = Context {
+        request_id: request_id(&head.headers),
+        priority: 0,
+        trace: Trace::continued(Trace::of(&head.headers)),
+    };
+    let span = tracing::info_span!(
+        "request",
+        request_id = %context.request_id,
+        trace_id = context.trace.map(|t| t.trace_id()),
+        span_id = context.trace.map(|t| t.span_id()),
+    );
+    let mut meter = Meter::new(&shared, kind, span.clone());
+    let started = start(&shared, kind, context, body, &mut meter).instrument(span).await;
     let result = match started {
         Ok(started) => answer(started, debug, meter).await,
         Err(error) => Err((error, meter)),
@@ -148,7 +161,7 @@ struct Started {
 async fn start(
     shared: &Arc<Shared>,
     kind: Kind,
-    headers: &HeaderMap,
+    context: Context,
     body: Body,
     meter: &mut Meter,
 ) -> Result<Started, ApiError> {
@@ -157,7 +170,7 @@ async fn start(
     }
     let body = read(body).await?;
     let client = Generate::parse(kind, &body, Internal::Ignored)?;
-    let served = shared.names.resolve(&client.model);
+    let served = shared.names().resolve(&client.model);
     check_known(shared, &served, &client.model)?;
     meter.model(&served.model);
     let head = Head::new(kind, &client.model, unix_seconds()).map_err(|e| no_randomness(&e))?;
@@ -174,7 +187,7 @@ async fn start(
         include_usage: true,
         ..client
     };
-    let story = shared.stories.begin(&request_id(headers));
+    let story = shared.stories.begin(&context.request_id);
     let prompt_ids = tokenize(shared, &request).await?;
     let job = Arc::new(Job {
         key: affinity_key(&request.input),
@@ -185,11 +198,7 @@ async fn start(
         targets: served.targets,
         seed,
         prompt_ids,
-        context: Context {
-            request_id: request_id(headers),
-            priority: 0,
-            traceparent: headers.get(TRACEPARENT).and_then(|v| v.to_str().ok()).map(str::to_owned),
-        },
+        context,
         admit_by: Instant::now() + Duration::from_millis(shared.config.admission_wait_ms),
         streamed: stream,
         story,
@@ -198,7 +207,7 @@ async fn start(
     let (reporter, reports) = mpsc::channel(REPORTS);
     for index in 0..n {
         let driver = Driver::new(shared.clone(), job.clone(), index, reporter.clone());
-        shared.tasks.spawn(driver.run());
+        shared.tasks.spawn(driver.run().instrument(tracing::info_span!("choice", index)));
     }
     let logprobs = job.request.logprobs.is_some();
     Ok(Started { head, stream, include_usage, n, logprobs, seed, reports })

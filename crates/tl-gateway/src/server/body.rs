@@ -175,8 +175,6 @@ impl Body for WholeBody {
 #[derive(Default, Clone)]
 struct ChoiceState {
     opened: bool,
-    /// Characters of the tokens whose logprobs were sent.
-    offset: usize,
     done: bool,
 }
 
@@ -252,16 +250,12 @@ impl Events {
                     let opening = Delta { index, opens: true, ..Delta::default() };
                     bytes.extend(sse::event(&self.from.head.chunk(&opening)));
                 }
-                let text_offset = choice.offset;
-                let entries = part.logprobs.as_deref().unwrap_or_default();
-                choice.offset += entries.iter().map(|t| t.token.chars().count()).sum::<usize>();
                 let delta = Delta {
                     index,
                     opens: false,
                     text: part.text,
                     logprobs: part.logprobs,
                     finish: part.finish,
-                    text_offset,
                 };
                 bytes.extend(sse::event(&self.from.head.chunk(&delta)));
             }

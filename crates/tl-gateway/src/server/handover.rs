@@ -190,19 +190,37 @@ pub(crate) fn combined_usage(
     }
 }
 
-/// The client's part of a first token, `None` when there is nothing to see. `decoded` is the
-/// decode engine's first output, where that had to be waited for.
+/// The decode engine's first output, where that had to be waited for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FirstDecoded<'a> {
+    pub(crate) part: &'a ChunkPart,
+    /// Tokens of the answer, the first one included; known where the answer has ended.
+    pub(crate) tokens: Option<u64>,
+}
+
+impl FirstDecoded<'_> {
+    /// A stop string ended the answer before any of its text was certain. Tokens that show no text
+    /// are then in the stop string or before it, and one engine reports none of them. At an end
+    /// of text it reports all, and what a first token has withheld comes out, or it had no bytes
+    /// and was the only one.
+    fn is_a_stop_string(&self, first_bytes: &[u8]) -> bool {
+        let ChunkPart { index: _, text, logprobs, finish } = self.part;
+        let nothing = text.is_empty() && logprobs.as_ref().is_none_or(Vec::is_empty);
+        let only_one = first_bytes.is_empty() && self.tokens.is_none_or(|n| n <= 1);
+        nothing && *finish == Some(FinishReason::Stop) && !only_one
+    }
+}
+
+/// The client's part of a first token, `None` when there is nothing to see.
 pub(crate) fn first_part(
     index: u32,
     first: &FirstOutput,
-    decoded: Option<&ChunkPart>,
+    decoded: Option<FirstDecoded<'_>>,
 ) -> Option<ChunkPart> {
     let FirstOutput { text, finish, logprob, prompt_tokens: _, cached_prompt_tokens: _ } = first;
-    // A text withheld as the possible beginning of a stop string, which it then was.
     let swallowed = |l: &&TokenLogprob| {
-        text.is_empty()
-            && l.bytes.as_ref().is_some_and(|b| !b.is_empty())
-            && decoded.is_some_and(|p| p.text.is_empty() && p.finish == Some(FinishReason::Stop))
+        let bytes = l.bytes.as_deref().unwrap_or_default();
+        text.is_empty() && decoded.is_some_and(|d| d.is_a_stop_string(bytes))
     };
     let logprobs = logprob.as_ref().filter(|l| !swallowed(l)).map(|l| vec![l.clone()]);
     if text.is_empty() && finish.is_none() && logprobs.is_none() {
@@ -232,6 +250,7 @@ fn first_logprob(response: &PrefillResponse) -> TokenLogprob {
         logprob,
         bytes: Some(response.first_token_bytes.to_vec()),
         top: top.collect(),
+        text_offset: 0,
     }
 }
 

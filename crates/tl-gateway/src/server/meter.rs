@@ -19,11 +19,13 @@ pub(crate) struct Meter {
     status: u16,
     error: Option<&'static str>,
     complete: bool,
+    /// Names the request in logs.
+    span: tracing::Span,
     _in_flight: InFlight,
 }
 
 impl Meter {
-    pub(crate) fn new(shared: &Arc<Shared>, kind: Kind) -> Meter {
+    pub(crate) fn new(shared: &Arc<Shared>, kind: Kind, span: tracing::Span) -> Meter {
         Meter {
             kind,
             // Until the body has been read.
@@ -34,6 +36,7 @@ impl Meter {
             status: 200,
             error: None,
             complete: false,
+            span,
             _in_flight: shared.metrics.enter(),
             shared: shared.clone(),
         }
@@ -72,10 +75,7 @@ impl Meter {
     }
 
     fn operation(&self) -> Operation {
-        match self.kind {
-            Kind::Chat => Operation::Chat,
-            Kind::Completion => Operation::TextCompletion,
-        }
+        self.kind.into()
     }
 }
 
@@ -85,6 +85,16 @@ impl Drop for Meter {
             self.error = Some("client_gone");
         }
         let took = now().saturating_duration_since(self.begun);
+        self.span.in_scope(|| {
+            tracing::debug!(
+                model = %self.model,
+                status = self.status,
+                error = self.error,
+                tokens = self.usage.map(|u| u.completion_tokens),
+                took_ms = took.as_millis() as u64,
+                "answered"
+            );
+        });
         let metrics = &self.shared.metrics;
         let serving = metrics.serving();
         let operation = self.operation();

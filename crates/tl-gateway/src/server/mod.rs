@@ -1,5 +1,6 @@
 //! The gateway as a process: its three listeners, and how it starts and stops.
 
+mod admin;
 mod api;
 mod body;
 mod drive;
@@ -16,27 +17,23 @@ mod stream;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
 use tl_api::config::{Listen, RuntimeConfig};
-use tl_api::metrics::GatewayMetrics;
 use tl_proto::MAX_MESSAGE_BYTES;
 use tl_proto::control::v1::worker_registry_server::WorkerRegistryServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
-use tokio_util::task::TaskTracker;
 
 use http::HttpServer;
-use names::Names;
 use peers::Peers;
 use registry_service::RegistryService;
-use shared::{Fleet, Shared};
-use story::Stories;
+use shared::{Parts, Shared};
 
 /// Why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -117,17 +114,11 @@ pub async fn start_gateway(config: &RuntimeConfig) -> Result<Gateway, GatewayErr
         error,
     })?;
     let incarnation = getrandom::u64().map_err(GatewayError::Randomness)?;
-    let shared = Arc::new(Shared {
-        fleet: Arc::new(Fleet::new(section.heartbeat_miss_limit, section.admission_queue)),
-        names: Names::new(&section.routes),
-        peers: Peers::new(token.as_ref(), incarnation)?,
-        metrics: GatewayMetrics::new(),
-        stories: Stories::new(section.debug),
-        tasks: TaskTracker::new(),
-        draining: AtomicBool::new(false),
-        started: api::unix_seconds(),
+    let shared = Arc::new(Shared::new(Parts {
         config: section.clone(),
-    });
+        peers: Peers::new(token.as_ref(), incarnation)?,
+        started: api::unix_seconds(),
+    }));
     let start = |key: &'static str, listener: TcpListener, router: Router| {
         HttpServer::start(listener, router).map_err(|error| GatewayError::Listen {
             key,
@@ -182,6 +173,17 @@ fn operator_routes(router: Router<Arc<Shared>>, debug: bool) -> Router<Arc<Share
     if debug { router.route("/debug/why/{request_id}", get(pages::why)) } else { router }
 }
 
+/// What changes something, for this machine alone.
+fn admin_routes(router: Router<Arc<Shared>>, listen: &Listen) -> Router<Arc<Shared>> {
+    if !listen.is_loopback() {
+        return router;
+    }
+    router
+        .route("/admin/v1/routes", get(admin::routes).put(admin::put_routes))
+        .route("/admin/v1/models/{*rest}", post(admin::model))
+        .route("/admin/v1/workers/{*rest}", post(admin::worker))
+}
+
 fn finish(router: Router<Arc<Shared>>, shared: &Arc<Shared>) -> Router {
     router
         .fallback(api::unknown_path)
@@ -201,7 +203,7 @@ fn api_router(shared: &Arc<Shared>) -> Router {
     // Who can reach the API from elsewhere need not see the addresses of the cluster.
     let open = shared.config.listen.is_loopback() || shared.config.debug;
     let router = if open { operator_routes(router, shared.config.debug) } else { router };
-    finish(router, shared)
+    finish(admin_routes(router, &shared.config.listen), shared)
 }
 
 fn health_router(shared: &Arc<Shared>) -> Router {
@@ -209,7 +211,8 @@ fn health_router(shared: &Arc<Shared>) -> Router {
         .route("/healthz", get(pages::healthz))
         .route("/readyz", get(pages::readyz))
         .route("/metrics", get(pages::metrics));
-    finish(operator_routes(router, shared.config.debug), shared)
+    let router = operator_routes(router, shared.config.debug);
+    finish(admin_routes(router, &shared.config.health_listen), shared)
 }
 
 impl Gateway {

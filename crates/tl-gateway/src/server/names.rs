@@ -8,7 +8,8 @@ use tl_api::config::{Route, Target};
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     routes: BTreeMap<String, Served>,
-    models: Vec<String>,
+    table: Vec<Route>,
+    epoch: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,14 +23,13 @@ pub(crate) struct Served {
 
 impl Names {
     pub(crate) fn new(routes: &[Route]) -> Names {
-        let mut names = Names::default();
+        let mut names = Names { table: routes.to_vec(), ..Names::default() };
         for route in routes {
             let served = Served {
                 model: route.model.clone(),
                 targets: route.targets.clone(),
                 configured: true,
             };
-            names.models.push(route.model.clone());
             for name in std::iter::once(&route.model).chain(&route.aliases) {
                 names.routes.insert(name.clone(), served.clone());
             }
@@ -45,8 +45,22 @@ impl Names {
         })
     }
 
+    /// As the follower of a table of that epoch.
+    pub(crate) fn after(self, epoch: u64) -> Names {
+        Names { epoch: epoch + 1, ..self }
+    }
+
+    /// Grows with each table.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(crate) fn table(&self) -> &[Route] {
+        &self.table
+    }
+
     /// Models that routes name.
     pub(crate) fn models(&self) -> impl Iterator<Item = &str> {
-        self.models.iter().map(String::as_str)
+        self.table.iter().map(|route| route.model.as_str())
     }
 }

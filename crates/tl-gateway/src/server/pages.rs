@@ -51,7 +51,7 @@ pub(crate) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 fn state(worker: &Worker, now: std::time::Instant) -> &'static str {
-    if worker.info.draining {
+    if worker.is_draining() {
         "draining"
     } else if worker.breaker.is_closed() {
         "healthy"
@@ -113,7 +113,7 @@ fn worker_json(worker: &Worker, now: std::time::Instant) -> Value {
         "room": worker.room(),
         "share": worker.share(now),
         "last_beat_ms": now.saturating_duration_since(worker.last_beat).as_millis() as u64,
-        "draining": info.draining,
+        "draining": worker.is_draining(),
     })
 }
 

@@ -6,17 +6,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tl_api::config::Secret;
 use tl_api::error::{ApiError, PeerError};
-use tl_api::handoff::DecodeCall;
-use tl_api::headers::CLUSTER_TOKEN;
-use tl_api::openai::{Tokenize, parse_tokenize_response};
+use tl_api::handoff::{Context, DecodeCall};
+use tl_api::headers::{CLUSTER_TOKEN, OPERATION_KEY, REQUEST_ID, TRACEPARENT};
+use tl_api::openai::{Kind, Tokenize, parse_tokenize_response};
 use tl_proto::engine::v1::engine_control_client::EngineControlClient;
 use tl_proto::engine::v1::{
-    CancelRequest, InfoRequest, InfoResponse, PrefillRequest, PrefillResponse,
+    CancelRequest, DrainRequest, InfoRequest, InfoResponse, PrefillRequest, PrefillResponse,
 };
 use tl_proto::kv::v1::ReleaseRequest;
 use tl_proto::kv::v1::kv_transfer_service_client::KvTransferServiceClient;
 use tl_proto::{INCARNATION_KEY, MAX_MESSAGE_BYTES, incarnation_value};
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
@@ -27,6 +27,8 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// Bound of the small calls: tokenize, cancel, release, info.
 const SMALL: Duration = Duration::from_secs(2);
 const TOKENIZE: Duration = Duration::from_secs(10);
+/// How long after its deadline a drain may take to cut what is left.
+const DRAIN_GRACE: Duration = Duration::from_secs(15);
 /// Half-open connections are noticed after these together.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(5);
@@ -121,12 +123,22 @@ impl Peers {
         &self,
         address: &str,
         message: PrefillRequest,
-        traceparent: Option<&str>,
+        kind: Kind,
+        context: &Context,
         timeout: Duration,
     ) -> Result<PrefillResponse, (PrefillFailure, String)> {
         let mut request = self.request(message);
-        if let Some(value) = traceparent.and_then(|t| MetadataValue::try_from(t).ok()) {
-            request.metadata_mut().insert("traceparent", value);
+        let Context { request_id, priority: _, trace } = context;
+        let mut put = |key: &str, value: &str| {
+            let key = MetadataKey::<Ascii>::from_bytes(key.as_bytes());
+            if let (Ok(key), Ok(value)) = (key, MetadataValue::try_from(value)) {
+                request.metadata_mut().insert(key, value);
+            }
+        };
+        put(REQUEST_ID.as_str(), request_id);
+        put(OPERATION_KEY, kind.operation());
+        if let Some(trace) = trace {
+            put(TRACEPARENT.as_str(), &trace.to_string());
         }
         let call = async { self.control(address)?.prefill(request).await };
         match tokio::time::timeout(timeout, call).await {
@@ -146,6 +158,26 @@ impl Peers {
         let call = async { self.control(address)?.cancel(request).await };
         if let Ok(Err(status)) = tokio::time::timeout(SMALL, call).await {
             tracing::debug!(address, error = %describe(&status), "cancel failed");
+        }
+    }
+
+    /// `EngineControl.Drain`: it answers when nothing is in flight there.
+    pub(crate) async fn drain(&self, address: &str, deadline: Duration) {
+        let deadline_ms = i64::try_from(deadline.as_millis()).unwrap_or(i64::MAX);
+        let request = self.request(DrainRequest { deadline_ms });
+        let call = async { self.control(address)?.drain(request).await };
+        match tokio::time::timeout(deadline + DRAIN_GRACE, call).await {
+            Ok(Ok(answer)) => {
+                tracing::info!(
+                    address,
+                    aborted = answer.into_inner().aborted,
+                    "engine has drained"
+                );
+            }
+            Ok(Err(status)) => {
+                tracing::warn!(address, error = %describe(&status), "engine was not told to drain");
+            }
+            Err(_) => tracing::warn!(address, "engine has not drained in time"),
         }
     }
 

@@ -81,7 +81,7 @@ impl WorkerRegistry for RegistryService {
             self.ask_info(beat.slot, status.grpc_address);
         }
         self.shared.fleet.changed.notify_waiters();
-        Ok(Response::new(HeartbeatAck { drain: false, route_epoch: beat.route_epoch }))
+        Ok(Response::new(HeartbeatAck { drain: beat.drain, route_epoch: beat.route_epoch }))
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn now() -> Instant {
 pub(crate) struct Shared {
     pub(crate) config: GatewaySection,
     pub(crate) fleet: Arc<Fleet>,
-    pub(crate) names: Names,
+    names: Mutex<Arc<Names>>,
     pub(crate) peers: Peers,
     pub(crate) metrics: GatewayMetrics,
     pub(crate) stories: Stories,
@@ -37,7 +37,46 @@ pub(crate) struct Shared {
     pub(crate) started: u64,
 }
 
+/// What [`Shared::new`] is given.
+pub(crate) struct Parts {
+    pub(crate) config: GatewaySection,
+    pub(crate) peers: Peers,
+    /// Seconds since the epoch.
+    pub(crate) started: u64,
+}
+
 impl Shared {
+    pub(crate) fn new(parts: Parts) -> Shared {
+        let Parts { config, peers, started } = parts;
+        Shared {
+            fleet: Arc::new(Fleet::new(config.heartbeat_miss_limit, config.admission_queue)),
+            names: Mutex::new(Arc::new(Names::new(&config.routes))),
+            peers,
+            metrics: GatewayMetrics::new(),
+            stories: Stories::new(config.debug),
+            tasks: TaskTracker::new(),
+            draining: AtomicBool::new(false),
+            started,
+            config,
+        }
+    }
+
+    /// The table of routes as it is now.
+    pub(crate) fn names(&self) -> Arc<Names> {
+        self.names.lock().clone()
+    }
+
+    /// Replaces the table by what `change` makes of it, as one step.
+    pub(crate) fn replace_names<E>(
+        &self,
+        change: impl FnOnce(&Names) -> Result<Names, E>,
+    ) -> Result<Arc<Names>, E> {
+        let mut names = self.names.lock();
+        *names = Arc::new(change(&names)?.after(names.epoch()));
+        self.fleet.registry.lock().routes_changed();
+        Ok(names.clone())
+    }
+
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
@@ -61,7 +100,7 @@ impl Shared {
             let registry = self.fleet.registry.lock();
             for worker in registry.live(now()) {
                 let counts = &mut counts[worker.info.role as usize];
-                if worker.info.draining {
+                if worker.is_draining() {
                     counts.draining += 1;
                 } else {
                     counts.healthy += 1;

@@ -32,6 +32,8 @@ pub(crate) struct DecodeStream {
     first_by: Option<Instant>,
     stall: Duration,
     finished: bool,
+    /// The part that finishes, until the engine has said what it counted.
+    last: Option<ChunkPart>,
     usage: Option<Usage>,
     /// Chunks with output.
     outputs: u64,
@@ -58,12 +60,13 @@ impl DecodeStream {
             first_by: Some(first_by),
             stall,
             finished: false,
+            last: None,
             usage: None,
             outputs: 0,
         }
     }
 
-    /// What the engine counted, once it has said so.
+    /// What the engine counted, once it has said so: at the latest with the part that finishes.
     pub(crate) fn usage(&self) -> Option<Usage> {
         self.usage
     }
@@ -107,6 +110,11 @@ impl DecodeStream {
         while let Some(event) = self.events.pop_front() {
             let data = match event {
                 Event::Data(data) => data,
+                Event::Done if self.last.is_some() => {
+                    output.extend(self.last.take());
+                    self.events.push_front(Event::Done);
+                    break;
+                }
                 Event::Done if !output.is_empty() => {
                     self.events.push_front(Event::Done);
                     break;
@@ -117,7 +125,15 @@ impl DecodeStream {
             match parse_chunk(self.kind, &data) {
                 Some(ParsedChunk::Parts { parts, usage }) => {
                     self.usage = usage.or(self.usage);
-                    output.extend(parts.into_iter().filter(|p| p.index == 0 && has_output(p)));
+                    for part in parts.into_iter().filter(|p| p.index == 0 && has_output(p)) {
+                        match part.finish {
+                            Some(_) => self.last = Some(part),
+                            None => output.push(part),
+                        }
+                    }
+                    if self.usage.is_some() {
+                        output.extend(self.last.take());
+                    }
                 }
                 Some(ParsedChunk::Error(error)) => {
                     return Some(Item::Failed(format!("error event: {error}")));
@@ -187,7 +203,8 @@ mod tests {
         check(&[HEAD, TEXT, TEXT, ": ping", END, USAGE, "data: [DONE]"], "aa| ended 2").await;
         check(&[HEAD, TEXT, END, "data: [DONE]"], "a| ended 0").await;
         check(&[HEAD, TEXT, "data: [DONE]"], "a failed: said done before it finished").await;
-        check(&[HEAD, TEXT, END], "a| failed: ended before it was finished").await;
+        check(&[HEAD, TEXT, END], "a failed: ended before it was finished").await;
+        check(&[HEAD, TEXT, END, USAGE], "a| failed: ended before it was finished").await;
         check(&["data: {}"], " failed: sent an event that is no chunk").await;
         let error = r#"data: {"error":{"message":"x"}}"#;
         check(&[HEAD, error], r#" failed: error event: {"message":"x"}"#).await;

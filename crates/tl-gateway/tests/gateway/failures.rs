@@ -256,6 +256,24 @@ async fn an_engine_that_fails_again_and_again_leaves_rotation_and_comes_back() {
 }
 
 #[tokio::test]
+async fn a_decode_engine_that_no_push_reaches_leaves_rotation_and_the_prefill_engine_stays() {
+    let c = Cluster::start("p d1 d2").await;
+    // The least loaded is d1 each time; whoever it is, the next attempt goes to d2.
+    for _ in 0..3 {
+        c.engine("p").prefill(&[fails(Code::Unavailable, "kv transfer: refused"), Prefill::Ok]);
+        assert_eq!(c.chat(json!({})).await.text(), "Hey");
+    }
+    assert_ne!(c.worker("d1").await["state"], "healthy");
+    assert_eq!(c.worker("p").await["state"], "healthy");
+    c.until("it comes back", async |c| {
+        assert_eq!(c.chat(json!({})).await.text(), "Hey");
+        c.worker("d1").await["state"] == "healthy"
+    })
+    .await;
+    c.until_clean().await;
+}
+
+#[tokio::test]
 async fn without_room_the_wait_is_bounded_and_the_answer_429() {
     let c = Cluster::with("p d", |config| {
         config.gateway.admission_wait_ms = 1500;

@@ -75,3 +75,15 @@ async fn the_registry_asks_for_the_clusters_token() {
     assert_eq!((beats(&stranger), beats(&nobody)), (0, 0));
     assert_eq!(c.workers().await.len(), 1);
 }
+
+#[tokio::test]
+async fn an_engine_that_is_slow_to_say_what_it_holds_is_asked_again_and_serves_meanwhile() {
+    let mut c = Cluster::start("p").await;
+    let late = crate::support::Engine::start("d", "decode", c.world.clone()).await;
+    late.fail_infos(3);
+    late.beat_to(c.at.registry);
+    c.engines.push(late);
+    c.until("it is known", async |c| c.worker("d").await["role"] == "decode").await;
+    assert_eq!(c.chat(json!({})).await.text(), "Hey");
+    c.until("its context is known", async |c| c.worker("d").await["max_context"] == 512).await;
+}

@@ -124,7 +124,9 @@ async fn a_withheld_first_token_has_its_logprob_when_its_text_is_shown_and_only_
     };
     assert_eq!(tokens("H", &["He", "y"]).await, 3);
     assert_eq!(tokens("H", &[]).await, 0, "it was the beginning of a stop string");
+    // A token without bytes: alone before an end of text, or before a stop string of more tokens.
     assert_eq!(tokens("", &[]).await, 1, "a token without text is a token");
+    assert_eq!(tokens("", &[""]).await, 0, "one engine reports none before a stop string");
 }
 
 #[tokio::test]

@@ -78,8 +78,31 @@ fn a_silent_first_token_leaves_the_rest_unchanged() {
 }
 
 #[test]
+fn offsets_are_places_in_the_text_also_of_tokens_that_share_a_character() {
+    let check = |table: &'static [&'static [u8]], expected: &[usize]| {
+        let table = Table(table);
+        for resumed in [false, true] {
+            let mut choice = Choice::new(&[], true);
+            if resumed {
+                choice.silently(0, &table);
+            }
+            let rest = u32::from(resumed)..table.0.len() as u32;
+            let mut outs: Vec<Out> = rest.map(|id| choice.token(&token(id), &table)).collect();
+            outs.push(choice.finish());
+            let offsets: Vec<usize> =
+                outs.into_iter().flat_map(|o| o.logprobs.unwrap()).map(|t| t.text_offset).collect();
+            assert_eq!(offsets, expected[usize::from(resumed)..], "resumed: {resumed}");
+        }
+    };
+    check(&[b"ab", b"c", b"d"], &[0, 2, 3]);
+    check(&[b"\xc3", b"\xa9", b"x"], &[0, 0, 1]);
+    check(&[b"a\xf0\x9f", b"\x8c", b"\x8d!", b"x"], &[0, 1, 1, 3]);
+    check(&[b"\xe2", b"x", b""], &[0, 1, 2]);
+}
+
+#[test]
 fn without_logprobs_there_are_none() {
     let table = Table(&[b"a"]);
     let out = Choice::new(&[], false).token(&token(0), &table);
-    assert_eq!(out, Out { text: "a".into(), logprobs: None, text_offset: 0 });
+    assert_eq!(out, Out { text: "a".into(), logprobs: None });
 }

@@ -1,5 +1,6 @@
 //! What `EngineControl` needs of an engine.
 
+use tl_api::openai::Kind;
 use tl_engine::kv_transfer::SharedKv;
 use tl_engine::sample::SamplingParams;
 use tl_proto::engine::v1::InfoResponse;
@@ -13,6 +14,8 @@ pub struct PrefillJob {
     pub request_id: String,
     /// The model id as the gateway asked for it.
     pub model: String,
+    /// Which API the request came by: a label of metrics.
+    pub kind: Kind,
     /// Not empty.
     pub prompt_ids: Vec<u32>,
     /// Validated.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tl_api::openai::Kind;
 use tl_engine::kv_transfer::{
     KV_FORMAT, KvTransport, MAX_HANDLE_ID, TransferError, TransferStats, transfer_held,
 };
@@ -10,6 +11,7 @@ use tl_kv::Held;
 use tl_proto::engine::v1::{KvHandle, PrefillRequest, PrefillResponse, TopLogprob};
 use tokio::time::Instant;
 use tonic::{Code, Status};
+use tracing::Instrument;
 
 use super::serve::Control;
 use super::{PrefillBackend, PrefillJob, PrefillOutcome, TopToken, sampling_from_proto};
@@ -28,9 +30,10 @@ impl<B: PrefillBackend> Control<B> {
     pub(super) async fn run_prefill(
         &self,
         request: PrefillRequest,
+        kind: Kind,
     ) -> Result<PrefillResponse, Status> {
         let received = Instant::now();
-        let Checked { job, handle_id, target } = self.check(request, received)?;
+        let Checked { job, handle_id, target } = self.check(request, kind, received)?;
         let entry = self.pending.enter(&job.request_id);
         let deadline = job.deadline;
         let request_id = job.request_id.clone();
@@ -59,7 +62,7 @@ impl<B: PrefillBackend> Control<B> {
         }
     }
 
-    fn check(&self, request: PrefillRequest, now: Instant) -> Result<Checked, Status> {
+    fn check(&self, request: PrefillRequest, kind: Kind, now: Instant) -> Result<Checked, Status> {
         if !self.service.may_prefill() {
             return Err(Status::failed_precondition(format!(
                 "this engine's role is {}, not prefill",
@@ -98,6 +101,7 @@ impl<B: PrefillBackend> Control<B> {
         let job = PrefillJob {
             request_id: handle_id.clone(),
             model: request.model,
+            kind,
             prompt_ids: request.prompt_ids,
             sampling,
             seed,
@@ -188,7 +192,7 @@ impl<B: PrefillBackend> Control<B> {
         match moved {
             Ok(stats) => {
                 undo.disarm();
-                tracing::debug!(target, handle_id, ?stats, "kv blocks delivered");
+                tracing::debug!(decode = target, handle_id, ?stats, "kv blocks delivered");
                 Ok(stats)
             }
             Err(error) => {
@@ -196,7 +200,7 @@ impl<B: PrefillBackend> Control<B> {
                 if error.code == Code::AlreadyExists {
                     undo.disarm();
                 }
-                tracing::warn!(target, handle_id, %error, "kv transfer failed");
+                tracing::warn!(decode = target, handle_id, %error, "kv transfer failed");
                 Err(transfer_status(&error))
             }
         }
@@ -234,7 +238,7 @@ impl Drop for Undo {
         let Some((transport, target, handle_id)) = self.armed.take() else { return };
         // Without a runtime the process is going; the lease on the other side ends it.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(async move {
+        let undo = async move {
             let release = transport.release(&target, &handle_id);
             match tokio::time::timeout(RELEASE_TIMEOUT, release).await {
                 Ok(Ok(())) => {}
@@ -243,7 +247,8 @@ impl Drop for Undo {
                 }
                 Err(_) => tracing::debug!(target, handle_id, "release after a failed push hangs"),
             }
-        });
+        };
+        runtime.spawn(undo.in_current_span());
     }
 }
 

@@ -5,6 +5,9 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tl_api::headers::{OPERATION_KEY, request_id};
+use tl_api::openai::Kind;
+use tl_api::trace::Trace;
 use tl_engine::kv_transfer::{
     ClusterToken, GrpcServer, Guard, KvTransport, check_block_size, demand_token, server_builder,
     spawn_router,
@@ -18,9 +21,11 @@ use tl_proto::engine::v1::{
 use tokio::time::Instant;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status};
+use tracing::Instrument;
 
 use super::pending::Pending;
 use super::{PrefillBackend, TargetPolicy};
+use crate::app::request_span;
 
 /// An engine under the gateway's control.
 pub struct ControlService<B: PrefillBackend> {
@@ -61,7 +66,13 @@ impl<B: PrefillBackend> EngineControl for Control<B> {
         &self,
         request: Request<PrefillRequest>,
     ) -> Result<Response<PrefillResponse>, Status> {
-        self.run_prefill(request.into_inner()).await.map(Response::new)
+        let headers = request.metadata().as_ref();
+        let span = request_span(&request_id(headers), Trace::continued(Trace::of(headers)));
+        let kind = headers
+            .get(OPERATION_KEY)
+            .and_then(|v| Kind::of_operation(v.to_str().ok()?))
+            .unwrap_or(Kind::Completion);
+        self.run_prefill(request.into_inner(), kind).instrument(span).await.map(Response::new)
     }
 
     async fn info(&self, _: Request<InfoRequest>) -> Result<Response<InfoResponse>, Status> {

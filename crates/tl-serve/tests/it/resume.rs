@@ -85,6 +85,46 @@ impl Pair {
     }
 }
 
+#[tokio::test]
+async fn a_prefill_leaves_its_time_to_first_token_under_the_name_of_its_api() {
+    let pair = Pair::new().await;
+    let target = format!("http://{}", pair.p.running.addresses().grpc);
+    let mut client = EngineControlClient::connect(target).await.unwrap();
+    let count = async |operation: &str| -> u64 {
+        let text = pair.p.health("/metrics").await.text;
+        let series = format!(
+            "gen_ai_server_time_to_first_token_seconds_count{{gen_ai_operation_name=\"{operation}\",\
+             gen_ai_request_model=\"tiny\",tl_engine_role=\"prefill\"}}"
+        );
+        let line = text.lines().find(|l| l.starts_with(&series));
+        line.map_or(0, |l| l.rsplit(' ').next().unwrap().parse().unwrap())
+    };
+    for (id, operation, max_tokens, expect) in [
+        ("a", Some("chat"), 5, (1, 0)),
+        ("b", Some("text_completion"), 5, (1, 1)),
+        ("c", None, 5, (1, 2)),
+        ("d", Some("nonsense"), 1, (1, 3)),
+    ] {
+        let mut request = tonic::Request::new(PrefillRequest {
+            request_id: id.to_owned(),
+            model: "tiny".to_owned(),
+            prompt_ids: prompt(9, 1),
+            sampling: Some(sampling(0.0, 0, max_tokens)),
+            decode_target: pair.d.running.addresses().kv.unwrap().to_string(),
+            deadline_unix_ms: 0,
+            priority: 0,
+        });
+        if let Some(operation) = operation {
+            request.metadata_mut().insert("tl-operation", operation.parse().unwrap());
+        }
+        let response = client.prefill(request).await.unwrap().into_inner();
+        assert!(response.ttft_ms > 0.0);
+        assert_eq!((count("chat").await, count("text_completion").await), expect, "{id}");
+        pair.d.running.receiver().unwrap().release(id);
+    }
+    pair.baseline().await;
+}
+
 fn path_of(body: &Value) -> &'static str {
     if body.get("messages").is_some() { CHAT } else { COMPLETIONS }
 }
@@ -124,6 +164,13 @@ async fn both_ways_give_one_answer() {
         (9, 0.7, 5),
         (33, 0.9, 77),
         (130, 1.0, 3),
+        // Blocks of four tokens: 64 of them, and around 128.
+        (256, 0.9, 4),
+        (508, 0.0, 0),
+        (511, 0.9, 6),
+        (512, 0.0, 0),
+        (513, 0.9, 7),
+        (516, 1.2, 8),
     ] {
         let ids = prompt(len, seed as u32);
         let request = body(&ids, temperature, seed, 24);

@@ -1,5 +1,8 @@
 """Fetch one wheel, resuming a partial file.
 
+A connection that ends early is no end of file: what should have come is known from the answer's head. As long
+as each attempt brings something, the rest is asked for again.
+
 Usage: fetch.py PACKAGE VERSION DEST
 
 Asks the index that pip is configured for where the wheel lies, and continues DEST.part where an earlier
@@ -7,6 +10,7 @@ attempt stopped. The last line of standard output is the finished file's path. E
 way is not possible here (the caller falls back to plain `pip download`), 1 the network failed.
 """
 
+import errno
 import hashlib
 import html.parser
 import json
@@ -66,8 +70,16 @@ def find(page, package, version):
     return None
 
 
-def fetch(url, part):
-    have = os.path.getsize(part) if os.path.exists(part) else 0
+ATTEMPTS = 8
+
+
+def size_of(part):
+    return os.path.getsize(part) if os.path.exists(part) else 0
+
+
+def fetch_once(url, part):
+    """Appends what is missing of the file; raises when less came than was announced."""
+    have = size_of(part)
     request = urllib.request.Request(url, headers={"Range": "bytes=%d-" % have} if have else {})
     try:
         answer = urllib.request.urlopen(request, timeout=60)
@@ -75,12 +87,33 @@ def fetch(url, part):
         if error.code == 416:
             return
         raise
-    with answer, open(part, "ab" if have and answer.status == 206 else "wb") as out:
-        while True:
-            piece = answer.read(1 << 18)
-            if not piece:
-                return
-            out.write(piece)
+    with answer:
+        # "bytes 500-999/1000"; a server that does not know ranges sends the whole file again.
+        continues = answer.status == 206 and answer.headers.get("Content-Range", "").startswith("bytes %d-" % have)
+        if have and answer.status == 206 and not continues:
+            raise OSError("the server sent another range than the one asked for")
+        announced = answer.headers.get("Content-Length")
+        got = 0
+        with open(part, "ab" if continues else "wb") as out:
+            while True:
+                piece = answer.read(1 << 18)
+                if not piece:
+                    break
+                out.write(piece)
+                got += len(piece)
+        if announced is not None and got < int(announced):
+            raise OSError("the connection ended after %d of %s bytes" % (got, announced))
+
+
+def fetch(url, part):
+    for attempt in range(ATTEMPTS):
+        have = size_of(part)
+        try:
+            return fetch_once(url, part)
+        except Exception as error:
+            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if full or attempt + 1 == ATTEMPTS or size_of(part) <= have:
+                raise
 
 
 def main():

@@ -77,7 +77,8 @@ pub(crate) async fn resolve(model: &str) -> anyhow::Result<String> {
         return Ok(TINY.to_owned());
     }
     if let Some(known) = known(model) {
-        return Ok(path_text(&pull::ensure(known, &models_dir()?).await?)?.to_owned());
+        let path = pull::ensure(known, &models_dir()?, &pull::Index::default()).await?;
+        return Ok(path_text(&path)?.to_owned());
     }
     let path = Path::new(model);
     if path.exists() {
@@ -121,7 +122,7 @@ pub(crate) async fn pull_command(args: PullArgs) -> anyhow::Result<u8> {
         ))
         .into());
     };
-    let path = pull::ensure(known, &models_dir()?).await?;
+    let path = pull::ensure(known, &models_dir()?, &pull::Index::default()).await?;
     ui::out(&path.display().to_string());
     Ok(0)
 }

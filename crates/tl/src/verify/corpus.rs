@@ -58,6 +58,7 @@ pub(crate) async fn cases(
     }
     cases.extend(chats(max_tokens));
     cases.extend(features(max_tokens));
+    cases.extend(early_stops(one, &limits.model, max_tokens).await?);
     for case in &mut cases {
         case.body["model"] = json!(limits.model);
     }
@@ -99,6 +100,30 @@ fn chats(max_tokens: u32) -> Vec<Case> {
         }
     }
     cases
+}
+
+/// Stop strings that begin in the first token, cut from what the model says without them: the two
+/// engines share the decision what of the first token is shown.
+async fn early_stops(one: &Client, model: &str, max_tokens: u32) -> anyhow::Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    for seed in 0..4 {
+        let body = json!({
+            "model": model, "prompt": "A stop may come early:", "max_tokens": max_tokens,
+            "temperature": 1.0, "seed": seed, "logprobs": 1,
+        });
+        let plain = Case { name: String::new(), path: PLAIN, body: body.clone() };
+        let said = one.ask(&plain).await?;
+        let text: Vec<char> =
+            said.choices.first().map(|c| c.text.chars().collect()).unwrap_or_default();
+        for (begin, len) in [(0, 1), (0, 2), (0, 4), (1, 2), (2, 6)] {
+            let Some(stop) = text.get(begin..begin + len) else { continue };
+            let mut body = body.clone();
+            body["stop"] = json!([stop.iter().collect::<String>()]);
+            let name = format!("stop at character {begin} of {len}, seed {seed}");
+            cases.push(Case { name, path: PLAIN, body });
+        }
+    }
+    Ok(cases)
 }
 
 /// One case for every field that the hand-off carries.

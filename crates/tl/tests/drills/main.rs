@@ -6,7 +6,11 @@
 
 mod client;
 mod disconnect;
+mod hosts;
 mod killed;
 mod overload;
 mod parts;
 mod shutdown;
+mod split;
+mod traced;
+mod up;

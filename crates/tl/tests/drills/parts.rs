@@ -20,14 +20,29 @@ pub struct Part {
     path: PathBuf,
     child: Option<(Child, ChildStdin)>,
     addrs: Value,
+    /// Environment of the process.
+    env: Vec<(String, String)>,
 }
 
 impl Part {
-    pub fn start(dir: &Path, name: &str, kind: &'static str, section: Table) -> Part {
+    pub fn start(
+        dir: &Path,
+        name: &str,
+        kind: &'static str,
+        section: Table,
+        env: &[(String, String)],
+    ) -> Part {
         let config = Table::from_iter([(kind.to_owned(), toml::Value::Table(section))]);
         let path = dir.join(format!("{name}.toml"));
-        let mut part =
-            Part { name: name.to_owned(), kind, config, path, child: None, addrs: Value::Null };
+        let mut part = Part {
+            name: name.to_owned(),
+            kind,
+            config,
+            path,
+            child: None,
+            addrs: Value::Null,
+            env: env.to_vec(),
+        };
         part.launch();
         part
     }
@@ -43,6 +58,7 @@ impl Part {
             .arg("--config")
             .arg(&self.path)
             .args(["--announce", "--watch-stdin"])
+            .envs(self.env.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -72,6 +88,11 @@ impl Part {
             .to_owned()
     }
 
+    /// `engine` or `gateway`.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.path.with_extension("log")).unwrap_or_default()
     }
@@ -91,6 +112,14 @@ impl Part {
     pub fn signal(&self, signal: nix::sys::signal::Signal) {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid()), signal)
             .expect("it can be signalled");
+    }
+
+    /// SIGTERM, and the exit code.
+    pub fn stop(&mut self) -> Option<i32> {
+        self.signal(nix::sys::signal::Signal::SIGTERM);
+        let code = self.exit_code();
+        self.child = None;
+        code
     }
 
     /// Its exit code, once it has ended.
@@ -148,6 +177,7 @@ pub struct Drill {
     pub gateway: Part,
     pub prefill: Vec<Part>,
     pub decode: Vec<Part>,
+    pub unified: Vec<Part>,
     pub http: reqwest::Client,
     /// Configuration files and logs; gone with the drill.
     _dir: tempfile::TempDir,
@@ -162,15 +192,30 @@ pub struct Shape {
     pub engine: Table,
     /// Added to the gateway's section.
     pub gateway: Table,
+    /// Added to every process's environment.
+    pub env: Vec<(String, String)>,
+    /// Engines that serve requests whole, beside the others and unknown to the gateway.
+    pub unified: usize,
 }
 
 impl Shape {
     pub fn new(prefill: usize, decode: usize) -> Shape {
-        Shape { prefill, decode, engine: Table::new(), gateway: Table::new() }
+        let (engine, gateway) = (Table::new(), Table::new());
+        Shape { prefill, decode, engine, gateway, env: Vec::new(), unified: 0 }
     }
 
     pub fn engine(mut self, key: &str, value: impl Into<toml::Value>) -> Shape {
         self.engine.insert(key.to_owned(), value.into());
+        self
+    }
+
+    pub fn env(mut self, key: &str, value: &str) -> Shape {
+        self.env.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn unified(mut self, unified: usize) -> Shape {
+        self.unified = unified;
         self
     }
 
@@ -187,10 +232,10 @@ impl Drill {
         let dir = tempfile::tempdir().expect("a folder");
         let mut section = shape.gateway.clone();
         for key in ["listen", "health_listen", "registry_listen"] {
-            section.insert(key.to_owned(), ANY.into());
+            section.entry(key).or_insert_with(|| ANY.into());
         }
         section.insert("debug".to_owned(), true.into());
-        let gateway = Part::start(dir.path(), "gateway", "gateway", section);
+        let gateway = Part::start(dir.path(), "gateway", "gateway", section, &shape.env);
         let registry = gateway.addr("registry");
         let engine = |name: String, role: &str| {
             let mut section = Table::new();
@@ -199,17 +244,21 @@ impl Drill {
             for key in ["http_listen", "health_listen", "grpc_listen", "kv_listen"] {
                 section.insert(key.to_owned(), ANY.into());
             }
-            section.insert("gateway_registry".to_owned(), registry.clone().into());
+            if role != "unified" {
+                section.insert("gateway_registry".to_owned(), registry.clone().into());
+            }
             section.insert("kv_blocks".to_owned(), 512.into());
             section.insert("threads".to_owned(), 1.into());
             section.extend(shape.engine.clone());
-            Part::start(dir.path(), &name, "engine", section)
+            Part::start(dir.path(), &name, "engine", section, &shape.env)
         };
         let prefill =
             (0..shape.prefill).map(|i| engine(format!("prefill-{i}"), "prefill")).collect();
         let decode = (0..shape.decode).map(|i| engine(format!("decode-{i}"), "decode")).collect();
+        let unified =
+            (0..shape.unified).map(|i| engine(format!("unified-{i}"), "unified")).collect();
         let http = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
-        let drill = Drill { gateway, prefill, decode, http, _dir: dir };
+        let drill = Drill { gateway, prefill, decode, unified, http, _dir: dir };
         drill.until_workers(shape.prefill + shape.decode).await;
         drill
     }

@@ -1,6 +1,10 @@
 //! Parts that are asked to stop.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use super::client::{End, body, complete, open, read};
 use super::parts::{Drill, Shape};
@@ -37,4 +41,51 @@ async fn a_drained_gateway_finishes_its_streams() {
         assert_eq!(stream.await.expect("no panic").end, End::Done);
     }
     assert_eq!(drill.gateway.exit_code(), Some(0));
+}
+
+/// Every engine is restarted in turn while requests keep coming: none of them fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_restart_fails_no_request() {
+    let mut drill = Drill::start(Shape::new(2, 2)).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let url = drill.url("/v1/completions");
+    let clients: Vec<_> = (0..4_u64)
+        .map(|client| {
+            let (stop, url, http) = (Arc::clone(&stop), url.clone(), drill.http.clone());
+            tokio::spawn(async move {
+                let mut answered = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    answered += 1;
+                    let prompt = format!("{client} asks for the {answered}. time");
+                    let body =
+                        json!({"model": "tiny", "prompt": prompt, "max_tokens": 16, "seed": 1});
+                    let answer = http.post(&url).json(&body).send().await.expect("an answer");
+                    let status = answer.status();
+                    let text = answer.text().await.expect("a whole body");
+                    assert_eq!(status, 200, "request {answered} of client {client}: {text}");
+                }
+                answered
+            })
+        })
+        .collect();
+    for turn in 0..4 {
+        let part = match turn {
+            0 | 1 => &mut drill.prefill[turn],
+            _ => &mut drill.decode[turn - 2],
+        };
+        let http = part.addr("http");
+        assert_eq!(part.stop(), Some(0), "{}; its log:\n{}", part.name, part.log());
+        part.restart();
+        drill
+            .until("it serves again", async || {
+                let workers = drill.workers().await;
+                workers.iter().any(|w| w["http_address"] == *http && w["state"] == "healthy")
+            })
+            .await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        assert!(client.await.expect("no request failed") > 0);
+    }
+    drill.until_baseline().await;
 }

@@ -72,7 +72,7 @@ impl Driver {
             DecodeFailure::Fault => "fault",
         };
         self.note(|| json!({"event": "decode failed", "means": means, "why": why}));
-        tracing::info!(request_id = %self.job.context.request_id, means, %why, "decode failed");
+        tracing::info!(means, %why, "decode failed");
         self.last_failure = why;
         Fact::DecodeFailed(failure)
     }
@@ -105,8 +105,7 @@ impl Driver {
     pub(super) fn usage(&self) -> Usage {
         let decoded = match &self.waiting {
             Waiting::Decode(stream) => stream.usage().or_else(|| {
-                let request_id = &self.job.context.request_id;
-                tracing::warn!(%request_id, "the engine sent no usage");
+                tracing::warn!("the engine sent no usage");
                 Some(Usage {
                     prompt_tokens: self.job.demand.prompt_tokens,
                     completion_tokens: stream.outputs(),

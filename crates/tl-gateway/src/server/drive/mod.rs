@@ -20,7 +20,7 @@ use tl_proto::engine::v1::PrefillResponse;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::handover::{Job, Out, first_part};
+use super::handover::{FirstDecoded, Job, Out, first_part};
 use super::shared::{Ask, Engaged, Load, Routed, Shared};
 use super::stream::DecodeStream;
 use crate::attempt::{Action, Attempt, DecodeFailure, End, Fact, PrefillFailure};
@@ -231,6 +231,9 @@ impl Driver {
                         return Fact::NotRouted(Blocked::NoWorker);
                     }
                 };
+                tracing::debug!(
+                    prefill = %prefill.pick.id, decode = %decode.pick.id, handle, "routed"
+                );
                 self.note(|| {
                     json!({
                         "event": "routed",
@@ -256,6 +259,7 @@ impl Driver {
                 fact
             }
             Ok(Routed::Alone { engine, why }) => {
+                tracing::debug!(decode = %engine.pick.id, alone = why.as_str(), "routed");
                 self.note(|| {
                     json!({
                         "event": "routed", "decode": engine.pick.id,
@@ -290,7 +294,12 @@ impl Driver {
 
     async fn send_first(&mut self) {
         let Some(record) = self.current.as_ref().and_then(|c| c.record.as_ref()) else { return };
-        let part = first_part(self.index, &record.first_output, self.output.first());
+        let tokens = match &self.waiting {
+            Waiting::Decode(stream) => stream.usage().map(|u| u.completion_tokens),
+            _ => None,
+        };
+        let decoded = self.output.first().map(|part| FirstDecoded { part, tokens });
+        let part = first_part(self.index, &record.first_output, decoded);
         if let Some(part) = part {
             self.send(Out::Part(part)).await;
         }

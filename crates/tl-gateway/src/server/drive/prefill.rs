@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tl_proto::engine::v1::PrefillResponse;
+use tracing::Instrument;
 
 use super::super::handover::{Out, RouteInfo, ends_without_token};
 use super::{Driver, Waiting};
@@ -18,9 +19,10 @@ impl Driver {
             self.job.prefill_request(self.index, handle, prefill, &current.decode, timeout);
         let shared = self.shared.clone();
         let address = prefill.grpc_address.clone();
-        let traceparent = self.job.context.traceparent.clone();
+        let job = self.job.clone();
         self.waiting = Waiting::Prefill(Box::pin(async move {
-            shared.peers.prefill(&address, message, traceparent.as_deref(), timeout).await
+            let kind = job.request.kind;
+            shared.peers.prefill(&address, message, kind, &job.context, timeout).await
         }));
     }
 
@@ -33,8 +35,7 @@ impl Driver {
         current.prefill = None;
         let failed = |driver: &mut Driver, failure: PrefillFailure, why: String| {
             let means = format!("{failure:?}");
-            let request_id = &driver.job.context.request_id;
-            tracing::info!(%request_id, %means, %why, "prefill failed");
+            tracing::info!(%means, %why, "prefill failed");
             driver.note(|| json!({"event": "prefill failed", "means": means, "why": why}));
             driver.last_failure = why;
             Fact::PrefillFailed(failure)
@@ -57,6 +58,13 @@ impl Driver {
             ends: record.first_output.finish.is_some(),
         };
         let landed = record.first_output.prompt_tokens;
+        tracing::debug!(
+            prompt_tokens = landed,
+            cached = response.cached_prompt_tokens,
+            blocks_sent = response.kv_blocks_sent,
+            blocks_deduped = response.kv_blocks_deduped,
+            "prefilled"
+        );
         self.note(|| {
             json!({
                 "event": "prefilled", "prompt_tokens": response.prompt_tokens,
@@ -95,7 +103,8 @@ impl Driver {
         let address = prefill.grpc_address.clone();
         let shared = self.shared.clone();
         self.note(|| json!({"event": "prefill cancelled"}));
-        self.shared.tasks.spawn(async move { shared.peers.cancel(&address, &handle).await });
+        let cancel = async move { shared.peers.cancel(&address, &handle).await };
+        self.shared.tasks.spawn(cancel.in_current_span());
     }
 
     pub(super) fn release(&mut self, handle: String) {
@@ -106,6 +115,7 @@ impl Driver {
         }
         let shared = self.shared.clone();
         self.note(|| json!({"event": "handle released", "decode": current.decode.id}));
-        self.shared.tasks.spawn(async move { shared.peers.release(&address, &handle).await });
+        let release = async move { shared.peers.release(&address, &handle).await };
+        self.shared.tasks.spawn(release.in_current_span());
     }
 }

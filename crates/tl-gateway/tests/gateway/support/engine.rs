@@ -72,6 +72,8 @@ pub(crate) struct Inner {
     prefills: Mutex<VecDeque<Prefill>>,
     decodes: Mutex<VecDeque<Decode>>,
     tokenizes: Mutex<VecDeque<u16>>,
+    /// How often `Info` still fails.
+    infos_to_fail: AtomicU64,
     cancelled: Notify,
     gate: Notify,
     max_context: i32,
@@ -82,6 +84,8 @@ pub(crate) struct Engine {
     pub(crate) status: Arc<Mutex<WorkerStatus>>,
     pub(crate) beating: Arc<AtomicBool>,
     pub(crate) beats: Arc<AtomicU64>,
+    /// What the latest beat was answered.
+    pub(crate) drain: Arc<AtomicBool>,
     pub(crate) token: Arc<Mutex<Option<String>>>,
     inner: Arc<Inner>,
     /// A runtime of its own, so that it can die like a process, connections and all.
@@ -110,6 +114,7 @@ impl Engine {
             prefills: Mutex::default(),
             decodes: Mutex::default(),
             tokenizes: Mutex::default(),
+            infos_to_fail: AtomicU64::new(0),
             cancelled: Notify::new(),
             gate: Notify::new(),
             max_context: 512,
@@ -175,6 +180,7 @@ impl Engine {
             status: Arc::new(Mutex::new(status)),
             beating: Arc::new(AtomicBool::new(true)),
             beats: Arc::default(),
+            drain: Arc::default(),
             token: Arc::default(),
             inner,
             runtime: Mutex::new(Some(runtime)),
@@ -184,7 +190,7 @@ impl Engine {
     /// Beats every 100 ms, whatever the gateway does.
     pub(crate) fn beat_to(&self, registry: SocketAddr) {
         let (status, beating) = (self.status.clone(), self.beating.clone());
-        let (beats, token) = (self.beats.clone(), self.token.clone());
+        let (beats, token, drain) = (self.beats.clone(), self.token.clone(), self.drain.clone());
         tokio::spawn(async move {
             let target = format!("http://{registry}");
             let channel = tonic::transport::Endpoint::from_shared(target).unwrap().connect_lazy();
@@ -194,7 +200,8 @@ impl Engine {
                     request.metadata_mut().insert("tl-cluster-token", token.parse().unwrap());
                 }
                 let beat = WorkerRegistryClient::new(channel.clone()).heartbeat(request).await;
-                if beat.is_ok() {
+                if let Ok(ack) = beat {
+                    drain.store(ack.into_inner().drain, Ordering::Relaxed);
                     beats.fetch_add(1, Ordering::Relaxed);
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -213,6 +220,11 @@ impl Engine {
     /// Statuses of the next tokenize calls.
     pub(crate) fn tokenize(&self, script: &[u16]) {
         self.inner.tokenizes.lock().extend(script);
+    }
+
+    /// `Info` fails so often.
+    pub(crate) fn fail_infos(&self, times: u64) {
+        self.inner.infos_to_fail.store(times, Ordering::Relaxed);
     }
 
     /// Lets one gated stream go on.
@@ -348,6 +360,7 @@ async fn write(
     if !send(sse::event(&head.chunk(&Delta { opens: true, ..Delta::default() }))).await {
         return false;
     }
+    let mut offset = usize::from(resumed);
     for (i, token) in tokens.iter().enumerate() {
         if i == 1 && matches!(step, Decode::GatedMiddle) {
             tokio::select! {
@@ -355,7 +368,12 @@ async fn write(
                 () = sender.closed() => return false,
             }
         }
-        let logprobs = request.logprobs.map(|top| vec![logprob(token, top)]);
+        if token.is_empty() {
+            // Swallowed by a stop string.
+            continue;
+        }
+        let logprobs = request.logprobs.map(|top| vec![logprob(token, offset, top)]);
+        offset += token.chars().count();
         let delta = Delta { text: (*token).into(), logprobs, ..Delta::default() };
         if !send(sse::event(&head.chunk(&delta))).await {
             return false;
@@ -382,10 +400,16 @@ async fn write(
     send(last).await
 }
 
-fn logprob(token: &str, top: u32) -> TokenLogprob {
+fn logprob(token: &str, text_offset: usize, top: u32) -> TokenLogprob {
     let bytes = Some(token.as_bytes().to_vec());
     let one = TopLogprob { token: token.into(), logprob: -0.5, bytes: bytes.clone() };
-    TokenLogprob { token: token.into(), logprob: -0.5, bytes, top: vec![one; top as usize] }
+    TokenLogprob {
+        token: token.into(),
+        logprob: -0.5,
+        bytes,
+        top: vec![one; top as usize],
+        text_offset,
+    }
 }
 
 #[tonic::async_trait]
@@ -453,6 +477,11 @@ impl EngineControl for Inner {
         &self,
         _: Request<pb::InfoRequest>,
     ) -> Result<tonic::Response<pb::InfoResponse>, Status> {
+        let one_less = |n: u64| n.checked_sub(1);
+        let failing = &self.infos_to_fail;
+        if failing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            return Err(Status::unavailable("still loading"));
+        }
         Ok(tonic::Response::new(pb::InfoResponse {
             model: "m".into(),
             max_context: self.max_context,
@@ -471,9 +500,10 @@ impl EngineControl for Inner {
 
     async fn drain(
         &self,
-        _: Request<pb::DrainRequest>,
+        request: Request<pb::DrainRequest>,
     ) -> Result<tonic::Response<pb::DrainResponse>, Status> {
-        Err(Status::unimplemented("no script drains"))
+        self.say(format!("drain {}", request.into_inner().deadline_ms));
+        Ok(tonic::Response::new(pb::DrainResponse { aborted: 0 }))
     }
 }
 

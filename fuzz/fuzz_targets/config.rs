@@ -1,0 +1,10 @@
+#![no_main]
+
+#[allow(dead_code, reason = "one oracle of several")]
+#[path = "../../crates/tl-api/tests/it/oracle.rs"]
+mod oracle;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let name = format!("tl-fuzz-config-{}.toml", std::process::id());
+    oracle::config(data, &std::env::temp_dir().join(name));
+});
