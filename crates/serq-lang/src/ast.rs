@@ -70,7 +70,66 @@ pub struct Ref {
     pub span: Span,
 }
 
-/// A whole file.
+/// A declaration, as it stands in a file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    Let(Let),
+    Pool(Box<Pool>),
+    Stage(Box<Stage>),
+    Workload(Box<Workload>),
+    Session(Section),
+    Server(Section),
+    Run(Box<Run>),
+    Def(Box<Def>),
+    Use(Use),
+    Call(Call),
+}
+
+/// `def name(params) = expression;` or `def name(params) { ... }`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Def {
+    pub name: Name,
+    pub params: Vec<Name>,
+    pub body: DefBody,
+    pub facts: DefFacts,
+}
+
+/// What a definition's body says, in no particular order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DefFacts {
+    /// What is called: functions and definitions.
+    pub calls: Vec<Name>,
+    /// Every name that is read, called, or declared.
+    pub names: Vec<String>,
+    /// Attributes and bindings that get a value.
+    pub changes: Vec<String>,
+}
+
+/// What a definition stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DefBody {
+    Expr(Expr),
+    /// Statements. If all of them are calls, they may be calls of declarations as well.
+    Block(Block),
+    Items(Vec<Item>),
+}
+
+/// `use "path";`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Use {
+    pub path: String,
+    pub span: Span,
+}
+
+/// A definition's name with arguments, as a statement or a declaration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    pub name: Name,
+    pub args: Vec<Arg>,
+    pub span: Span,
+}
+
+/// A whole program: its files put together and its definitions put in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
     pub lets: Vec<Let>,
@@ -123,6 +182,8 @@ pub struct Stage {
     pub count: Option<Expr>,
     pub kind: StageKind,
     pub span: Span,
+    /// Its place among all declarations of the program.
+    pub order: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -188,6 +249,8 @@ pub struct TraceClause {
 pub struct Section {
     pub word: Span,
     pub body: Block,
+    /// The place of the declaration it belongs to among all of the program.
+    pub order: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -223,11 +286,49 @@ pub enum StmtKind {
     Loop(Block),
     Choose(Box<Choose>),
     Serving(Box<Serving>),
+    Call(Call),
+}
+
+/// How a hold was written, which decides its clauses and where it may stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Hold,
+    Enter,
+    Admit,
+}
+
+impl StmtKind {
+    /// The word it begins with; of a call, the name.
+    pub fn word(&self) -> &str {
+        match self {
+            StmtKind::Turn => "turn",
+            StmtKind::Request => "request",
+            StmtKind::End => "end",
+            StmtKind::Set(..) => "set",
+            StmtKind::Observe(..) => "observe",
+            StmtKind::Hold(hold) => match hold.form {
+                Form::Hold => "hold",
+                Form::Enter => "enter",
+                Form::Admit => "admit",
+            },
+            StmtKind::Grow(..) => "grow",
+            StmtKind::Drop(_) => "drop",
+            StmtKind::Release(_) => "release",
+            StmtKind::Load(..) => "load",
+            StmtKind::Run(_) => "run",
+            StmtKind::Branch(_) => "branch",
+            StmtKind::Loop(_) => "loop",
+            StmtKind::Choose(_) => "choose",
+            StmtKind::Serving(serving) => serving.role.word(),
+            StmtKind::Call(call) => &call.name.text,
+        }
+    }
 }
 
 /// `hold`, `enter` and `admit if`, which mean the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hold {
+    pub form: Form,
     pub claims: Vec<Claim>,
     pub reuse: Option<Expr>,
     /// Bindings, in order; visible in the header and in the clauses behind the body.

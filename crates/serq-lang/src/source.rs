@@ -2,6 +2,10 @@
 //!
 //! A program comes from more than one text: the file, and one per `--set`. A [`Span`] therefore
 //! carries the text it belongs to, so that an error in an override points into the override.
+//!
+//! What a definition stands for is copied to every call. Each copy has a text number of its own,
+//! which leads to the definition's text and to the call ([`Sources::expand`]): so places of two
+//! copies differ, and a finding can show both.
 
 /// Largest text that is read, in bytes. Far above any deployment; it keeps every offset in a
 /// `u32` and every pass over the text short.
@@ -97,10 +101,15 @@ impl Source {
     }
 }
 
+/// Text numbers from here on are those of copies.
+const COPIES: u32 = 1 << 24;
+
 /// All texts of one compilation; the program's file is the first.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     list: Vec<Source>,
+    /// Of each copy: the text it was copied from, and the call.
+    copies: Vec<(u32, Span)>,
 }
 
 impl Sources {
@@ -110,8 +119,40 @@ impl Sources {
         self.list.len() as u32 - 1
     }
 
+    /// A number for a copy of what stands in `source`, made for a call.
+    pub fn expand(&mut self, source: u32, call: Span) -> u32 {
+        self.copies.push((self.base(source), call));
+        COPIES + self.copies.len() as u32 - 1
+    }
+
+    /// The text behind a number: itself, or what it is a copy of.
+    pub fn base(&self, source: u32) -> u32 {
+        match source.checked_sub(COPIES) {
+            Some(at) => self.copies.get(at as usize).map_or(source, |c| c.0),
+            None => source,
+        }
+    }
+
+    /// The place in a text that was read.
+    pub fn written(&self, span: Span) -> Span {
+        Span { source: self.base(span.source), ..span }
+    }
+
+    /// The calls that brought a place into the program, innermost first.
+    pub fn calls(&self, span: Span) -> Vec<Span> {
+        let mut calls = Vec::new();
+        let mut source = span.source;
+        while let Some(&(_, call)) =
+            source.checked_sub(COPIES).and_then(|at| self.copies.get(at as usize))
+        {
+            calls.push(self.written(call));
+            source = call.source;
+        }
+        calls
+    }
+
     pub fn get(&self, source: u32) -> Option<&Source> {
-        self.list.get(source as usize)
+        self.list.get(self.base(source) as usize)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Source> {

@@ -103,6 +103,10 @@ fn layout() {
     check("\u{feff}let a = 1;\r\nlet b = 2; // c\r\n", "let a = 1;\nlet b = 2; // c\n");
     check("session { }", "session { }\n");
     check("session {\n  // nothing\n}", "session {\n  // nothing\n}\n");
+    check(
+        "use \"std/x\" ;def f ( a,b )=a+b;def g(E){pool E . kv[2]{cap 1;}}g( P ) ;session{h (P.kv [ 1 ],2);}",
+        "use \"std/x\";\ndef f(a, b) = a + b;\ndef g(E) { pool E.kv[2] { cap 1; } }\ng(P);\nsession { h(P.kv[1], 2); }\n",
+    );
     check("let a = 1 // why\n + 2 /* and */ + 3;", "let a = 1 // why\n    + 2 /* and */ + 3;\n");
 }
 

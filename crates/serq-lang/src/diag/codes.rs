@@ -48,6 +48,7 @@ codes! {
     E0112 "an option given twice"
     E0113 "a name bound twice"
     E0114 "a binding that draws"
+    E0115 "statements and declarations in one definition"
 
     E0201 "a client's statement in the server"
     E0202 "a request outside the workload's session"
@@ -78,6 +79,10 @@ codes! {
     E0310 "a variable outside its moment"
     E0311 "an attribute where there is no session"
     E0312 "a stage used above its declaration"
+    E0313 "an unknown definition"
+    E0314 "a definition of another kind"
+    E0315 "a definition that calls itself"
+    E0316 "an argument that the definition changes"
 
     E0401 "a wrong number of arguments"
     E0402 "an argument of the wrong kind"
@@ -105,6 +110,7 @@ codes! {
     E0424 "a budget that depends on itself"
     E0425 "too large once expanded"
     E0426 "arithmetic without a result"
+    E0427 "an argument that draws and is used twice"
 
     E0501 "a hold sized by a reading that may be stale"
     E0502 "a guard that never varies"
@@ -120,6 +126,8 @@ codes! {
     E0602 "an override given twice"
     E0603 "a malformed row of a trace"
     E0604 "a trace without sessions"
+    E0605 "a file that cannot be used"
+    E0606 "files that use each other"
     E0699 "the intermediate representation refuses the program"
 
     W0701 "statements that are never reached"

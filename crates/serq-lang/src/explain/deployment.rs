@@ -164,6 +164,26 @@ session,turn,new,out,think
 "),
     },
     Entry {
+        code: Code::E0605,
+        text: "
+`use \"std/...\";` is a file of the library, which comes with the language; any other path is that of
+a file, relative to the file it is written in. This one is not there or cannot be read.",
+        example: Program("
+use \"std/nothing\";
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0606,
+        text: "
+A file that is used twice is read once, at its first use. But a file cannot use itself, directly or
+through others: what comes first would have no answer. Move what both need into a third file.",
+        example: Words,
+    },
+    Entry {
         code: Code::E0699,
         text: "
 The checks that every program passes before it runs, text or JSON, found something that the text's own

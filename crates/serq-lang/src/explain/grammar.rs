@@ -84,7 +84,8 @@ run { horizon 10; }
     Entry {
         code: Code::E0106,
         text: "
-Outside of all blocks there are only declarations: let, pool, stage, workload, session, server, run.",
+Outside of all blocks there are only declarations: let, pool, stage, workload, session, server, run,
+def, use, and calls of definitions that stand for declarations.",
         example: Program("
 stage s : fifo;
 link l : ps(1);
@@ -97,7 +98,8 @@ run { horizon 10; }
         code: Code::E0107,
         text: "
 A statement begins with its word: turn, request, end, set, observe, hold, enter, admit, grow, drop,
-release, load, run, branch, loop, choose, prefill, decode, transfer, tool.",
+release, load, run, branch, loop, choose, prefill, decode, transfer, tool; or it is the name of a
+definition with its arguments.",
         example: Program("
 stage s : fifo;
 workload { arrive poisson(1); }
@@ -189,6 +191,23 @@ pool kv { cap 100; }
 stage s : fifo;
 workload { arrive poisson(1); }
 session { hold kv (u) at admission (u = ~exp(3)) { run s (1); } }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0115,
+        text: "
+A definition stands for one thing: a value (`def f(x) = x + 1;`), statements, which are called where
+statements stand, or declarations, which are called at the top. One block cannot be both of the
+last two: make it two definitions.",
+        example: Program("
+def server(n) {
+  pool slots { cap n; }
+  set x = 1;
+}
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (1); }
 run { horizon 10; }
 "),
     },

@@ -153,6 +153,67 @@ run { horizon 10; }
 "),
     },
     Entry {
+        code: Code::E0313,
+        text: "
+A name with arguments in the place of a statement or a declaration is a call of a definition, and
+nothing is defined under this name. Definitions may stand anywhere in the program's files; those of
+the library come with `use \"std/...\";`. A misspelled statement can look like a call as well.",
+        example: Program("
+def serve(t) { run s (t); }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { server_on(1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0314,
+        text: "
+A definition is called where what it stands for belongs: one with `=` in an expression, one with
+statements among statements, one with declarations at the top of a file.",
+        example: Program("
+def half(x) = x / 2;
+stage s : fifo;
+workload { arrive poisson(1); }
+session { half(1); run s (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0315,
+        text: "
+A call is replaced by what the definition stands for, before anything runs. A definition that calls
+itself, or one that calls it, would never be done. Repetition at run time is `loop { ... }`.",
+        example: Program("
+def serve(t) { run s (t); again(t); }
+def again(t) { serve(t / 2); }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { serve(1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0316,
+        text: "
+An argument takes the parameter's place as it is written, and is evaluated there. This one reads a
+name that the definition sets or binds, so it could mean another value inside than at the call. Copy
+the value with `set` before the call, under a name that the definition does not use.",
+        example: Program("
+def twice(t) {
+  set c = 1;
+  run s (t + c);
+}
+stage s : fifo;
+workload { arrive poisson(1); }
+session {
+  set c = 2;
+  twice(c);
+}
+run { horizon 10; }
+"),
+    },
+    Entry {
         code: Code::E0401,
         text: "A function or distribution takes a fixed number of arguments. min and max take two.",
         example: Program("
@@ -469,6 +530,22 @@ let rate = 1;
 stage s : fifo;
 workload { arrive poisson(rate); }
 session { run s ((rate - 1) / (rate - 1)); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0427,
+        text: "
+An argument takes the parameter's place wherever it stands. This one draws, and the definition uses
+it more than once, so it would be several draws. Draw with `set` first, and give the attribute.",
+        example: Program("
+def twice(t) {
+  run s (t);
+  run s (t);
+}
+stage s : fifo;
+workload { arrive poisson(1); }
+session { twice(~exp(1)); }
 run { horizon 10; }
 "),
     },

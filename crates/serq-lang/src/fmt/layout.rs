@@ -309,8 +309,8 @@ fn flatten(parts: &[Part], tokens: &mut Vec<usize>) {
 /// Whether a space stands between two tokens of a line.
 fn spaced(a: &Piece<'_>, b: &Piece<'_>) -> bool {
     let tight_before =
-        [b';', b',', b')', b']', b'['].iter().any(|&s| b.is(s)) || b.hint == Hint::CallParen;
-    let tight_after = a.is(b'(') || a.is(b'[') || a.hint == Hint::Prefix;
+        [b';', b',', b')', b']', b'[', b'.'].iter().any(|&s| b.is(s)) || b.hint == Hint::CallParen;
+    let tight_after = [b'(', b'[', b'.'].iter().any(|&s| a.is(s)) || a.hint == Hint::Prefix;
     let power = a.is(b'^') || b.is(b'^');
     !(tight_before || tight_after || power)
 }

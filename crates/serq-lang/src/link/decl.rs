@@ -95,7 +95,7 @@ impl<'a> Linker<'a> {
                 continue;
             }
             if self.room(self.pools.members, count, pool.name.span) {
-                add(&mut self.pools, &pool.name, count, false);
+                add(&mut self.pools, &pool.name, count, None);
             }
         }
         for stage in &tree.stages {
@@ -106,8 +106,7 @@ impl<'a> Linker<'a> {
                 continue;
             }
             if self.room(self.stages.members, count, stage.name.span) {
-                let step = matches!(stage.kind, StageKind::Step(_));
-                add(&mut self.stages, &stage.name, count, step);
+                add(&mut self.stages, &stage.name, count, Some(stage));
             }
         }
     }
@@ -230,8 +229,10 @@ impl<'a> Linker<'a> {
     }
 }
 
-fn add(families: &mut Families, name: &ast::Name, count: usize, step: bool) {
+fn add(families: &mut Families, name: &ast::Name, count: usize, stage: Option<&ast::Stage>) {
     let (base, span) = (families.members, name.span);
-    families.list.push(Family { name: name.text.clone(), base, count, span, step });
+    let step = stage.is_some_and(|s| matches!(s.kind, StageKind::Step(_)));
+    let order = stage.map_or(0, |s| s.order);
+    families.list.push(Family { name: name.text.clone(), base, count, span, step, order });
     families.members += count;
 }

@@ -55,7 +55,8 @@ pub(crate) fn link(
         binds: None,
         program: ir::Program::empty(),
         infos: vec![Vec::new(); 3],
-        server: tree.server.as_ref().map(|s| &s.body),
+        server: tree.server.as_ref(),
+        order: 0,
         nodes: 0,
         statements: 0,
     };
@@ -99,6 +100,8 @@ struct Family {
     span: Span,
     /// For stages.
     step: bool,
+    /// The place of its declaration among all of the program.
+    order: usize,
 }
 
 impl Family {
@@ -134,7 +137,9 @@ struct Linker<'a> {
     program: ir::Program,
     /// In the shape of the program's blocks.
     infos: Vec<Vec<Info>>,
-    server: Option<&'a ast::Block>,
+    server: Option<&'a ast::Section>,
+    /// The declaration whose statements are being linked.
+    order: usize,
     nodes: usize,
     statements: usize,
 }
@@ -147,16 +152,23 @@ impl<'a> Linker<'a> {
     fn sections(&mut self, tree: &'a ast::Program) {
         if let Some(workload) = &tree.workload {
             if let Some(init) = &workload.init {
-                self.block_into(&init.body, 0);
+                self.section(init, 0);
             }
             if let Some(turn) = &workload.turn {
-                self.block_into(&turn.body, 1);
+                self.section(turn, 1);
             }
         }
         let client = tree.workload.as_ref().and_then(|w| w.session.as_ref());
         if let Some(session) = client.or(tree.session.as_ref()) {
-            self.block_into(&session.body, 2);
+            self.section(session, 2);
         }
+    }
+
+    /// Links a section's statements into a block.
+    fn section(&mut self, section: &'a ast::Section, block: usize) {
+        let outer = std::mem::replace(&mut self.order, section.order);
+        self.block_into(&section.body, block);
+        self.order = outer;
     }
 
     /// The last checks, over the whole program.
@@ -164,7 +176,8 @@ impl<'a> Linker<'a> {
         if self.diags.has_errors() {
             return None;
         }
-        for (name, constant) in self.consts.iter().filter(|(_, c)| !c.used) {
+        // A used file may have more than this program needs.
+        for (name, constant) in self.consts.iter().filter(|(_, c)| !c.used && c.span.source == 0) {
             let message = format!("`{name}` is never used");
             self.diags.push(Diagnostic::new(Code::W0702, constant.span, message));
         }
@@ -183,7 +196,7 @@ impl<'a> Linker<'a> {
     fn spans(&self, tree: &ast::Program, sources: &Sources) -> ir::Spans {
         let position = |span: Span| {
             let at = sources.start(span);
-            ir::Span(span.source, at.line, at.column)
+            ir::Span(sources.base(span.source), at.line, at.column)
         };
         let members = |families: &Families| {
             families

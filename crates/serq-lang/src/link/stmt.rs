@@ -38,10 +38,12 @@ impl<'a> Linker<'a> {
             StmtKind::End => CStmt::End,
             StmtKind::Request => {
                 if let Some(server) = self.server {
-                    self.block_into(server, block);
+                    self.section(server, block);
                 }
                 return;
             }
+            // Calls have been replaced by what they stand for.
+            StmtKind::Call(_) => return,
             StmtKind::Set(name, value) => {
                 let value = self.expr(value, place::STATEMENT);
                 let Some(slot) = self.slot(&name.text) else { return };
@@ -253,7 +255,7 @@ impl<'a> Linker<'a> {
         let work = self.amount(&serving.work, place::STATEMENT);
         let growing = self.growing(serving.growing.as_ref());
         let stage = match &serving.place {
-            ServePlace::On(r) => self.stage_above(r, serving.role_span),
+            ServePlace::On(r) => self.stage_above(r),
             ServePlace::Role => self.role_stage(serving, None),
             ServePlace::Index(index) => self.role_stage(serving, Some(index)),
         };
@@ -292,9 +294,9 @@ impl<'a> Linker<'a> {
     }
 
     /// A stage by name, which must be declared above.
-    fn stage_above(&mut self, r: &'a Ref, at: Span) -> Option<(CRef, bool, String)> {
+    fn stage_above(&mut self, r: &'a Ref) -> Option<(CRef, bool, String)> {
         match self.stages.get(&r.name.text) {
-            Some(family) if family.span > at => {
+            Some(family) if family.order > self.order => {
                 let declared = family.span;
                 let message = format!("the stage `{}` is declared further down", r.name.text);
                 let d = Diagnostic::new(Code::E0312, r.name.span, message)
@@ -308,7 +310,7 @@ impl<'a> Linker<'a> {
                 Some((self.stage_ref(r, place::INDEX)?, step, r.name.text.clone()))
             }
             None => {
-                let above = self.stages.list.iter().filter(|f| f.span < at);
+                let above = self.stages.list.iter().filter(|f| f.order < self.order);
                 let near = closest(&r.name.text, above.map(|f| f.name.as_str()));
                 let message = format!("unknown stage `{}`", r.name.text);
                 let d = Diagnostic::new(Code::E0302, r.name.span, message).did_you_mean(near);
@@ -329,7 +331,8 @@ impl<'a> Linker<'a> {
             Role::Transfer => &["link", "transfer"],
             _ => &[role.word()],
         };
-        let above = |f: &&super::Family| f.span < serving.role_span;
+        let order = self.order;
+        let above = |f: &&super::Family| f.order < order;
         let mut found: Vec<&super::Family> = self
             .stages
             .list

@@ -158,17 +158,16 @@ impl Parser<'_> {
                 Ok(inner)
             }
             Tok::Sign(b'~', 0) => self.draw(),
-            Tok::Name if Self::is_sign(self.peek(1), "(") => self.call(),
+            Tok::Name if Self::is_sign(self.peek(self.name_len()), "(") => self.call(),
             Tok::Name => {
-                self.bump();
-                let text = self.spelling(token).to_owned();
+                let Name { text, span } = self.name("a name")?;
                 if self.at_sign("[") {
                     let message = format!("`{text}` is indexed, and this is the place of a number");
                     let d = Diagnostic::new(Code::E0105, self.token().span, message)
                         .help("only pools and stages have members, and they stand inside a function: used(kv[i])");
                     return Err(self.report(d));
                 }
-                Ok(Expr { kind: ExprKind::Name(text), span: token.span, height: 1 })
+                Ok(Expr { kind: ExprKind::Name(text), span, height: 1 })
             }
             _ => Err(self.expected("an expression")),
         }
@@ -189,8 +188,19 @@ impl Parser<'_> {
 
     fn call(&mut self) -> Parse<Expr> {
         let name = self.name("a function")?;
-        self.hints[self.at] = Hint::CallParen;
-        self.bump();
+        self.called(&name);
+        let args = self.arguments()?;
+        let height = args.iter().map(arg_height).max().unwrap_or(0);
+        let span = name.span.to(self.before());
+        self.tree(ExprKind::Call(name, args), span, height)
+    }
+
+    /// `( argument, ... )`, possibly none, behind the name of a function or a definition.
+    pub(super) fn arguments(&mut self) -> Parse<Vec<Arg>> {
+        if self.at_sign("(") {
+            self.hints[self.at] = Hint::CallParen;
+        }
+        self.expect("(")?;
         let mut args = Vec::new();
         if !self.at_sign(")") {
             args.push(self.argument()?);
@@ -198,26 +208,23 @@ impl Parser<'_> {
                 args.push(self.argument()?);
             }
         }
-        let close = self.expect(")")?;
-        let height = args.iter().map(arg_height).max().unwrap_or(0);
-        let span = name.span.to(close.span);
-        self.tree(ExprKind::Call(name, args), span, height)
+        self.expect(")")?;
+        Ok(args)
     }
 
     /// A bare name, or a name with an index, that is the whole argument stays a reference.
     fn argument(&mut self) -> Parse<Arg> {
         let ends = |t: Token| Self::is_sign(t, ",") || Self::is_sign(t, ")");
-        if self.token().tok == Tok::Name {
-            if ends(self.peek(1)) {
-                return Ok(Arg::Ref(self.reference("an argument")?));
+        let len = self.name_len();
+        if len > 0 && ends(self.peek(len)) {
+            return Ok(Arg::Ref(self.reference("an argument")?));
+        }
+        if len > 0 && Self::is_sign(self.peek(len), "[") {
+            let r = self.reference("an argument")?;
+            if ends(self.token()) {
+                return Ok(Arg::Ref(r));
             }
-            if Self::is_sign(self.peek(1), "[") {
-                let r = self.reference("an argument")?;
-                if ends(self.token()) {
-                    return Ok(Arg::Ref(r));
-                }
-                return Err(self.expected("`,` or `)` behind a member of a family"));
-            }
+            return Err(self.expected("`,` or `)` behind a member of a family"));
         }
         Ok(Arg::Expr(self.expr()?))
     }

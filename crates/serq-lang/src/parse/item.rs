@@ -1,14 +1,14 @@
 //! Declarations: `let`, `pool`, `stage`, `run` and the sections.
 
-use super::{Parse, Parser, Side};
-use crate::ast::{
-    Expr, Let, Name, Pool, Program, Run, Section, Serve, Spill, Stage, StageKind, Step,
-};
+use super::{Parse, Parser, Side, Stop};
+use crate::ast::{Expr, Item, Let, Name, Pool, Run, Section, Serve, Spill, Stage, StageKind, Step};
 use crate::diag::{Code, Diagnostic};
 use crate::lex::Tok;
 use crate::source::Span;
 
-const ITEMS: [&str; 7] = ["let", "pool", "stage", "workload", "session", "server", "run"];
+/// The words that begin a declaration.
+pub(super) const ITEMS: [&str; 9] =
+    ["let", "pool", "stage", "workload", "session", "server", "run", "def", "use"];
 const POOL_OPTIONS: [&str; 7] = ["cap", "block", "evict", "preempt", "queue", "admit", "spill"];
 const KINDS: [&str; 4] = ["fifo", "ps", "delay", "step"];
 const STEP_OPTIONS: [&str; 5] = ["budget", "cost", "chunk", "memory", "serve"];
@@ -16,20 +16,21 @@ const RUN_OPTIONS: [&str; 3] = ["horizon", "warmup", "seed"];
 
 impl Parser<'_> {
     /// The whole text.
-    pub(super) fn program(&mut self) -> Program {
-        let mut program = Program::default();
+    pub(super) fn items(&mut self) -> Vec<Item> {
+        let mut items = Vec::new();
         while self.token().tok != Tok::End {
             let from = self.at;
-            if self.item(&mut program).is_err() {
-                if self.at == from {
-                    self.bump();
+            match self.item() {
+                Ok(item) => items.push(item),
+                Err(Stop) => {
+                    if self.at == from {
+                        self.bump();
+                    }
+                    self.skip_to_item();
                 }
-                self.skip_to_item();
             }
         }
-        // Up to the last token: what is missing is missing there.
-        program.span = Span { start: 0, ..self.before() };
-        program
+        items
     }
 
     /// Skips to the next word that begins a declaration, outside all braces opened on the way.
@@ -53,61 +54,49 @@ impl Parser<'_> {
         self.at == 0 || self.text.get(from..to).unwrap_or("").contains('\n')
     }
 
-    fn item(&mut self, program: &mut Program) -> Parse<()> {
+    pub(super) fn item(&mut self) -> Parse<Item> {
         let word = self.token().span;
-        match self.word() {
+        if self.at_call() {
+            return Ok(Item::Call(self.call_clause()?));
+        }
+        Ok(match self.word() {
             "let" => {
                 self.bump();
                 let (name, value) = self.assignment("a name")?;
                 self.semicolon()?;
-                program.lets.push(Let { name, value });
+                Item::Let(Let { name, value })
             }
             "pool" => {
                 self.bump();
-                let pool = self.pool()?;
-                program.pools.push(pool);
+                Item::Pool(Box::new(self.pool()?))
             }
             "stage" => {
                 self.bump();
-                let stage = self.stage()?;
-                program.stages.push(stage);
+                Item::Stage(Box::new(self.stage()?))
             }
             "workload" => {
                 self.bump();
-                let workload = self.workload(word)?;
-                self.section_once(program.workload.is_some(), word, "the workload");
-                program.workload.get_or_insert(workload);
+                Item::Workload(Box::new(self.workload(word)?))
             }
-            "session" => {
-                let section = self.section(Side::Kernel)?;
-                self.section_once(program.session.is_some(), word, "the session");
-                program.session.get_or_insert(section);
-            }
-            "server" => {
-                let section = self.section(Side::Server)?;
-                self.section_once(program.server.is_some(), word, "the server");
-                program.server.get_or_insert(section);
-            }
+            "session" => Item::Session(self.section(Side::Kernel)?),
+            "server" => Item::Server(self.section(Side::Server)?),
             "run" => {
                 self.bump();
-                let run = self.run_options(word)?;
-                self.section_once(program.run.is_some(), word, "the run");
-                program.run.get_or_insert(run);
+                Item::Run(Box::new(self.run_options(word)?))
             }
+            "def" => Item::Def(Box::new(self.def()?)),
+            "use" => Item::Use(self.use_clause()?),
             _ if self.at_sign("}") => {
                 let d = Diagnostic::new(Code::E0105, word, "this `}` closes nothing");
                 return Err(self.report(d));
             }
             _ => return Err(self.unknown_word(Code::E0106, "a declaration", &ITEMS)),
-        }
-        Ok(())
+        })
     }
 
     pub(super) fn section_once(&mut self, known: bool, word: Span, what: &str) {
         if known {
-            let d = Diagnostic::new(Code::E0212, word, format!("{what} is described twice"))
-                .help("put both parts into one block");
-            self.report(d);
+            self.report(described_twice(word, what));
         }
     }
 
@@ -117,7 +106,7 @@ impl Parser<'_> {
         let outer = std::mem::replace(&mut self.side, side);
         let body = self.block();
         self.side = outer;
-        Ok(Section { word, body: body? })
+        Ok(Section { word, body: body?, order: 0 })
     }
 
     fn family(&mut self) -> Parse<Option<Expr>> {
@@ -224,7 +213,7 @@ impl Parser<'_> {
         if !matches!(kind, StageKind::Step(_)) || self.at_sign(";") {
             self.semicolon()?;
         }
-        Ok(Stage { span: name.span, name, count, kind })
+        Ok(Stage { span: name.span, name, count, kind, order: 0 })
     }
 
     fn step(&mut self) -> Parse<Step> {
@@ -281,7 +270,7 @@ impl Parser<'_> {
     }
 
     /// `decode first;` and `exclusive prefill;` without `serve`, as it once was.
-    fn old_serve(&mut self) -> super::Stop {
+    fn old_serve(&mut self) -> Stop {
         let first = self.bump();
         let second = self.bump();
         let span = first.span.to(second.span);
@@ -318,4 +307,10 @@ impl Parser<'_> {
         }
         Ok(names)
     }
+}
+
+/// The finding about a part of a program that stands there already.
+pub(crate) fn described_twice(word: Span, what: &str) -> Diagnostic {
+    Diagnostic::new(Code::E0212, word, format!("{what} is described twice"))
+        .help("put both parts into one block")
 }

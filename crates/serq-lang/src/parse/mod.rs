@@ -8,12 +8,15 @@
 //! The parser also notes what only it knows about tokens ([`Hint`]), for the formatter: whether a
 //! `-` has one operand or two, and whether a `(` opens the arguments of a call.
 
+mod define;
 mod expr;
 mod item;
 mod stmt;
 mod structure;
 mod workload;
 
+pub(crate) use item::described_twice;
+pub(crate) use stmt::{refused, statements};
 pub(crate) use structure::check_structure;
 
 use crate::ast;
@@ -41,7 +44,9 @@ pub enum Hint {
 /// A parsed text.
 #[derive(Debug)]
 pub struct Parsed {
-    pub program: ast::Program,
+    pub items: Vec<ast::Item>,
+    /// The whole text, to its last token.
+    pub span: Span,
     pub tokens: Vec<Token>,
     /// One per token.
     pub hints: Vec<Hint>,
@@ -51,8 +56,10 @@ pub struct Parsed {
 pub fn parse(source: &Source, number: u32, diags: &mut Diagnostics) -> Parsed {
     let tokens = lex(source.text(), number, diags);
     let mut parser = Parser::new(source.text(), tokens, diags);
-    let program = parser.program();
-    Parsed { program, tokens: parser.tokens, hints: parser.hints }
+    let items = parser.items();
+    // Up to the last token: what is missing is missing there.
+    let span = Span { start: 0, ..parser.before() };
+    Parsed { items, span, tokens: parser.tokens, hints: parser.hints }
 }
 
 /// Parses `name = expression`, the form of an override.
@@ -88,12 +95,15 @@ struct Parser<'a> {
     at: usize,
     nesting: usize,
     side: Side,
+    in_def: bool,
+    /// What was read of the definition that is being read.
+    facts: ast::DefFacts,
     diags: &'a mut Diagnostics,
 }
 
 /// Where a statement stands, which decides what it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+pub(crate) enum Side {
     /// A `session` outside the workload.
     Kernel,
     /// The workload's `session`.
@@ -101,12 +111,24 @@ enum Side {
     Server,
     /// `init` or `turn`.
     Marks,
+    /// A definition, which may be put anywhere: what it says is checked there.
+    Definition,
 }
 
 impl<'a> Parser<'a> {
     fn new(text: &'a str, tokens: Vec<Token>, diags: &'a mut Diagnostics) -> Self {
         let hints = vec![Hint::Plain; tokens.len()];
-        Parser { text, tokens, hints, at: 0, nesting: 0, side: Side::Kernel, diags }
+        Parser {
+            text,
+            tokens,
+            hints,
+            at: 0,
+            nesting: 0,
+            side: Side::Kernel,
+            in_def: false,
+            facts: ast::DefFacts::default(),
+            diags,
+        }
     }
 
     fn token(&self) -> Token {
@@ -212,7 +234,30 @@ impl<'a> Parser<'a> {
             return Err(self.expected(what));
         }
         let token = self.bump();
-        Ok(ast::Name { text: self.spelling(token).to_owned(), span: token.span })
+        let mut name = ast::Name { text: self.spelling(token).to_owned(), span: token.span };
+        while self.at_sign(".") && self.peek(1).tok == Tok::Name {
+            self.bump();
+            let part = self.bump();
+            name.text.push('.');
+            name.text.push_str(self.spelling(part));
+            name.span = name.span.to(part.span);
+        }
+        if self.in_def {
+            self.facts.names.push(name.text.clone());
+        }
+        Ok(name)
+    }
+
+    /// How many tokens the name that begins here has; 0 if none does.
+    fn name_len(&self) -> usize {
+        if self.token().tok != Tok::Name {
+            return 0;
+        }
+        let mut len = 1;
+        while Self::is_sign(self.peek(len), ".") && self.peek(len + 1).tok == Tok::Name {
+            len += 2;
+        }
+        len
     }
 
     /// The `;` behind a clause. A forgotten one at the end of a line is reported, and the next

@@ -2,24 +2,26 @@
 
 use super::{Parse, Parser, Side};
 use crate::ast::{
-    Bind, Block, Branch, Choose, Claim, Hold, Mode, Move, Ref, Role, RunStmt, ServePlace, Serving,
-    Stmt, StmtKind,
+    Bind, Block, Branch, Choose, Claim, Form, Hold, Mode, Move, Ref, Role, RunStmt, ServePlace,
+    Serving, Stmt, StmtKind,
 };
 use crate::diag::{Code, Diagnostic, closest};
 use crate::source::Span;
 
-const STATEMENTS: [&str; 21] = [
+static STATEMENTS: [&str; 21] = [
     "turn", "request", "end", "set", "observe", "hold", "enter", "admit", "grow", "drop",
     "release", "load", "run", "branch", "loop", "choose", "prefill", "decode", "transfer", "tool",
     "else",
 ];
 
-/// How a hold was written, which decides its clauses.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Hold,
-    Enter,
-    Admit,
+/// The words that begin a statement.
+pub(crate) fn statements() -> &'static [&'static str] {
+    &STATEMENTS
+}
+
+/// Whether a statement begins with this word.
+pub(super) fn is_statement(word: &str) -> bool {
+    STATEMENTS.contains(&word)
 }
 
 impl Parser<'_> {
@@ -34,7 +36,7 @@ impl Parser<'_> {
         Ok(block)
     }
 
-    fn statement(&mut self) -> Parse<Stmt> {
+    pub(super) fn statement(&mut self) -> Parse<Stmt> {
         let start = self.token().span;
         self.check_side(start)?;
         let kind = match self.word() {
@@ -44,6 +46,7 @@ impl Parser<'_> {
             "set" => {
                 self.bump();
                 let (name, value) = self.assignment("the name of an attribute")?;
+                self.changes(&name);
                 self.semicolon()?;
                 StmtKind::Set(name, value)
             }
@@ -77,6 +80,7 @@ impl Parser<'_> {
             "decode" => self.serving(Role::Decode)?,
             "transfer" => self.serving(Role::Transfer)?,
             "tool" => self.serving(Role::Tool)?,
+            _ if self.at_call() => StmtKind::Call(self.call_clause()?),
             "else" => {
                 let d = Diagnostic::new(Code::E0107, start, "this `else` belongs to no branch")
                     .help("it follows the `}` of a `branch` directly, without `;`");
@@ -113,36 +117,7 @@ impl Parser<'_> {
 
     /// Refuses what does not belong on this side, and skips it.
     fn check_side(&mut self, start: Span) -> Parse<()> {
-        let word = self.word();
-        let refused = match (self.side, word) {
-            (Side::Marks, "set" | "observe") => None,
-            (Side::Marks, _) if STATEMENTS.contains(&word) => Some(
-                Diagnostic::new(
-                    Code::E0215,
-                    start,
-                    format!("`{word}` in a block that only draws a client's attributes"),
-                )
-                .help("`init` and `turn` may `set` and `observe`; the rest belongs into the session"),
-            ),
-            (Side::Server, "turn" | "end" | "request") => Some(
-                Diagnostic::new(Code::E0201, start, format!("`{word}` in the server"))
-                    .help("turns, requests and the end of a session are the client's: write it in the workload's session"),
-            ),
-            (Side::Kernel, "request") => Some(
-                Diagnostic::new(Code::E0202, start, "`request` outside the workload's session")
-                    .help("move this session into the workload and write a `server`, or write here what the server does"),
-            ),
-            (Side::Server, "enter") => Some(
-                Diagnostic::new(Code::E0203, start, "`enter` in the server")
-                    .help("the server admits: `admit if pool (units) fit { ... }`"),
-            ),
-            (Side::Kernel | Side::Client, "admit") => Some(
-                Diagnostic::new(Code::E0204, start, "`admit` outside the server")
-                    .help("a session enters: `enter pool (units) { ... } keep (units);`"),
-            ),
-            _ => None,
-        };
-        match refused {
+        match refused(self.side, self.word(), start) {
             Some(d) => Err(self.report(d)),
             None => Ok(()),
         }
@@ -212,6 +187,7 @@ impl Parser<'_> {
     fn choose(&mut self) -> Parse<StmtKind> {
         self.bump();
         let var = self.name("the name of an attribute")?;
+        self.changes(&var);
         self.expect_word("in")?;
         let count = self.expr()?;
         self.expect_word("by")?;
@@ -290,6 +266,7 @@ impl Parser<'_> {
             self.expect_word("fit")?;
         }
         let mut hold = Hold {
+            form,
             claims,
             reuse: None,
             binds: Vec::new(),
@@ -354,6 +331,7 @@ impl Parser<'_> {
         }
         loop {
             let (name, value) = self.assignment("the name of a binding")?;
+            self.changes(&name);
             if let Some(first) = hold.binds.iter().find(|b| b.name.text == name.text) {
                 let d = Diagnostic::new(
                     Code::E0113,
@@ -378,5 +356,37 @@ impl Parser<'_> {
                 return Ok(());
             }
         }
+    }
+}
+
+/// The finding about a statement that does not belong on a side; the word is its first.
+pub(crate) fn refused(side: Side, word: &str, start: Span) -> Option<Diagnostic> {
+    match (side, word) {
+        (Side::Marks, "set" | "observe") => None,
+        (Side::Marks, _) if STATEMENTS.contains(&word) => Some(
+            Diagnostic::new(
+                Code::E0215,
+                start,
+                format!("`{word}` in a block that only draws a client's attributes"),
+            )
+            .help("`init` and `turn` may `set` and `observe`; the rest belongs into the session"),
+        ),
+        (Side::Server, "turn" | "end" | "request") => Some(
+            Diagnostic::new(Code::E0201, start, format!("`{word}` in the server"))
+                .help("turns, requests and the end of a session are the client's: write it in the workload's session"),
+        ),
+        (Side::Kernel, "request") => Some(
+            Diagnostic::new(Code::E0202, start, "`request` outside the workload's session")
+                .help("move this session into the workload and write a `server`, or write here what the server does"),
+        ),
+        (Side::Server, "enter") => Some(
+            Diagnostic::new(Code::E0203, start, "`enter` in the server")
+                .help("the server admits: `admit if pool (units) fit { ... }`"),
+        ),
+        (Side::Kernel | Side::Client, "admit") => Some(
+            Diagnostic::new(Code::E0204, start, "`admit` outside the server")
+                .help("a session enters: `enter pool (units) { ... } keep (units);`"),
+        ),
+        _ => None,
     }
 }

@@ -12,8 +12,10 @@ const LAWS: [&str; 4] = ["poisson", "closed", "batch", "none"];
 impl Parser<'_> {
     pub(super) fn workload(&mut self, word: Span) -> Parse<Workload> {
         let mut w = Workload { span: word, ..Workload::default() };
-        self.braces(|p| p.workload_option(&mut w))?;
-        Ok(w)
+        let outer = self.side;
+        let read = self.braces(|p| p.workload_option(&mut w));
+        self.side = outer;
+        read.map(|_| w)
     }
 
     fn workload_option(&mut self, w: &mut Workload) -> Parse<()> {

@@ -1,0 +1,280 @@
+//! Copies of expressions and statements.
+
+use super::{Expander, Scope};
+use crate::ast::{
+    Arg, Bind, Block, Branch, Call, Choose, Claim, DefBody, Expr, ExprKind, Hold, Move, Ref,
+    RunStmt, ServePlace, Serving, Stmt, StmtKind,
+};
+use crate::diag::{Code, Diagnostic};
+use crate::parse::{MAX_HEIGHT, MAX_NESTING, Side, refused};
+use crate::source::Span;
+
+/// Expressions that may surround one while it is copied: those of a call's arguments count, which
+/// the result does not keep. It bounds the recursion.
+const MAX_COPIED: usize = 2 * MAX_HEIGHT as usize;
+
+/// Where a block stands.
+#[derive(Clone, Copy)]
+pub(super) struct Where {
+    pub(super) side: Side,
+    /// Blocks around it.
+    pub(super) nesting: usize,
+}
+
+impl<'d> Expander<'d, '_> {
+    pub(super) fn expr(&mut self, e: &'d Expr, scope: &Scope<'d>) -> Option<Expr> {
+        let span = scope.span(e.span);
+        if !self.count(span, scope) {
+            return None;
+        }
+        if self.deep >= MAX_COPIED {
+            self.too_high(span);
+            return None;
+        }
+        self.deep += 1;
+        let copied = self.copied(e, span, scope);
+        self.deep -= 1;
+        copied
+    }
+
+    fn too_high(&mut self, span: Span) {
+        let message = format!("an expression of more than {MAX_HEIGHT} levels");
+        let d = Diagnostic::new(Code::E0109, span, message)
+            .help("give a part of it a name with `let` or `set`");
+        self.report(d);
+    }
+
+    fn copied(&mut self, e: &'d Expr, span: Span, scope: &Scope<'d>) -> Option<Expr> {
+        let kind = match &e.kind {
+            ExprKind::Num(v) => ExprKind::Num(*v),
+            ExprKind::Name(name) => return self.value(name, e.span, scope),
+            ExprKind::Call(name, args) if self.defs.contains_key(&name.text) => {
+                let call = Call { name: name.clone(), args: args.clone(), span: e.span };
+                return self.called(&call, args, scope);
+            }
+            ExprKind::Call(name, args) => {
+                let args: Option<Vec<Arg>> = args.iter().map(|a| self.arg(a, scope)).collect();
+                let mut name = name.clone();
+                name.span = scope.span(name.span);
+                ExprKind::Call(name, args?)
+            }
+            ExprKind::Sample(name, args) => {
+                let args: Option<Vec<Expr>> = args.iter().map(|a| self.expr(a, scope)).collect();
+                let mut name = name.clone();
+                name.span = scope.span(name.span);
+                ExprKind::Sample(name, args?)
+            }
+            ExprKind::Unary(op, a) => ExprKind::Unary(*op, Box::new(self.expr(a, scope)?)),
+            ExprKind::Binary(op, a, b) => {
+                let (a, b) = (self.expr(a, scope)?, self.expr(b, scope)?);
+                ExprKind::Binary(*op, Box::new(a), Box::new(b))
+            }
+            ExprKind::Cond(c, a, b) => {
+                let (c, a, b) = (self.expr(c, scope)?, self.expr(a, scope)?, self.expr(b, scope)?);
+                ExprKind::Cond(Box::new(c), Box::new(a), Box::new(b))
+            }
+        };
+        self.tree(kind, span)
+    }
+
+    /// The definition's expression in the place of a call.
+    fn called(&mut self, call: &Call, args: &'d [Arg], scope: &Scope<'d>) -> Option<Expr> {
+        let (def, inner) = self.enter(call, args, scope)?;
+        match &def.body {
+            DefBody::Expr(e) => {
+                let mut e = self.expr(e, &inner)?;
+                // Its own place is the call: what is wrong with the value is wrong there.
+                if scope.copy.is_none() {
+                    e.span = call.span;
+                }
+                Some(e)
+            }
+            _ => {
+                self.other_kind(def, scope.span(call.span), "a value");
+                None
+            }
+        }
+    }
+
+    /// A node as high as its parts make it.
+    fn tree(&mut self, kind: ExprKind, span: Span) -> Option<Expr> {
+        let of = |arg: &Arg| match arg {
+            Arg::Expr(e) => e.height,
+            Arg::Ref(r) => r.index.as_ref().map_or(1, |e| e.height + 1),
+        };
+        let height = match &kind {
+            ExprKind::Num(_) | ExprKind::Name(_) => 0,
+            ExprKind::Call(_, args) => args.iter().map(of).max().unwrap_or(0),
+            ExprKind::Sample(_, args) => args.iter().map(|e| e.height).max().unwrap_or(0),
+            ExprKind::Unary(_, a) => a.height,
+            ExprKind::Binary(_, a, b) => a.height.max(b.height),
+            ExprKind::Cond(c, a, b) => c.height.max(a.height).max(b.height),
+        };
+        if height >= MAX_HEIGHT {
+            self.too_high(span);
+            return None;
+        }
+        Some(Expr { kind, span, height: height + 1 })
+    }
+
+    pub(super) fn optional(
+        &mut self,
+        e: Option<&'d Expr>,
+        scope: &Scope<'d>,
+    ) -> Option<Option<Expr>> {
+        match e {
+            Some(e) => self.expr(e, scope).map(Some),
+            None => Some(None),
+        }
+    }
+
+    pub(super) fn block(&mut self, block: &'d Block, scope: &Scope<'d>, at: Where) -> Block {
+        let mut out = Block::with_capacity(block.len());
+        if at.nesting >= MAX_NESTING {
+            if let Some(first) = block.first() {
+                let message = format!("nested more than {MAX_NESTING} deep once expanded");
+                self.report(Diagnostic::new(Code::E0109, scope.span(first.span), message));
+            }
+            return out;
+        }
+        for stmt in block {
+            self.statement(stmt, scope, at, &mut out);
+        }
+        out
+    }
+
+    /// After an error there is no statement: nothing is linked then.
+    fn statement(&mut self, stmt: &'d Stmt, scope: &Scope<'d>, at: Where, out: &mut Block) {
+        let span = scope.span(stmt.span);
+        if !self.count(span, scope) {
+            return;
+        }
+        if let StmtKind::Call(call) = &stmt.kind {
+            let Some((def, inner)) = self.enter(call, &call.args, scope) else { return };
+            match &def.body {
+                DefBody::Block(body) => {
+                    for stmt in body {
+                        self.statement(stmt, &inner, at, out);
+                    }
+                }
+                _ => self.other_kind(def, span, "a statement"),
+            }
+            return;
+        }
+        // Outside of definitions the parser has looked.
+        if scope.copy.is_some() {
+            if let Some(d) = refused(at.side, stmt.kind.word(), span) {
+                self.report(d);
+                return;
+            }
+        }
+        if let Some(kind) = self.kind(&stmt.kind, scope, at) {
+            out.push(Stmt { kind, span });
+        }
+    }
+
+    fn kind(&mut self, kind: &'d StmtKind, scope: &Scope<'d>, at: Where) -> Option<StmtKind> {
+        let inside = Where { nesting: at.nesting + 1, ..at };
+        Some(match kind {
+            StmtKind::Turn | StmtKind::Request | StmtKind::End => kind.clone(),
+            StmtKind::Set(name, e) => StmtKind::Set(self.name(name, scope)?, self.expr(e, scope)?),
+            StmtKind::Observe(name, e) => {
+                StmtKind::Observe(self.name(name, scope)?, self.expr(e, scope)?)
+            }
+            StmtKind::Grow(r, e) => StmtKind::Grow(self.reference(r, scope)?, self.expr(e, scope)?),
+            StmtKind::Load(r, e) => StmtKind::Load(self.reference(r, scope)?, self.expr(e, scope)?),
+            StmtKind::Drop(r) => StmtKind::Drop(self.reference(r, scope)?),
+            StmtKind::Release(r) => StmtKind::Release(self.reference(r, scope)?),
+            StmtKind::Loop(body) => StmtKind::Loop(self.block(body, scope, inside)),
+            StmtKind::Branch(branch) => StmtKind::Branch(Box::new(Branch {
+                with: branch.with,
+                guard: self.expr(&branch.guard, scope)?,
+                then: self.block(&branch.then, scope, inside),
+                other: self.block(&branch.other, scope, inside),
+            })),
+            StmtKind::Choose(choose) => StmtKind::Choose(Box::new(Choose {
+                var: self.name(&choose.var, scope)?,
+                count: self.expr(&choose.count, scope)?,
+                key: self.expr(&choose.key, scope)?,
+            })),
+            StmtKind::Run(run) => StmtKind::Run(Box::new(RunStmt {
+                stage: self.reference(&run.stage, scope)?,
+                mode: run.mode.map(|(mode, span)| (mode, scope.span(span))),
+                work: self.expr(&run.work, scope)?,
+                growing: self.optional_ref(run.growing.as_ref(), scope)?,
+            })),
+            StmtKind::Serving(serving) => {
+                StmtKind::Serving(Box::new(self.serving(serving, scope)?))
+            }
+            StmtKind::Hold(hold) => StmtKind::Hold(Box::new(self.hold(hold, scope, inside)?)),
+            StmtKind::Call(_) => return None,
+        })
+    }
+
+    fn optional_ref(&mut self, r: Option<&'d Ref>, scope: &Scope<'d>) -> Option<Option<Ref>> {
+        match r {
+            Some(r) => self.reference(r, scope).map(Some),
+            None => Some(None),
+        }
+    }
+
+    fn serving(&mut self, serving: &'d Serving, scope: &Scope<'d>) -> Option<Serving> {
+        Some(Serving {
+            role: serving.role,
+            role_span: scope.span(serving.role_span),
+            place: match &serving.place {
+                ServePlace::Role => ServePlace::Role,
+                ServePlace::Index(e) => ServePlace::Index(self.expr(e, scope)?),
+                ServePlace::On(r) => ServePlace::On(self.reference(r, scope)?),
+            },
+            work: self.expr(&serving.work, scope)?,
+            growing: self.optional_ref(serving.growing.as_ref(), scope)?,
+            moves: match &serving.moves {
+                Some(moves) => Some(Move {
+                    from: self.reference(&moves.from, scope)?,
+                    to: self.reference(&moves.to, scope)?,
+                    units: self.expr(&moves.units, scope)?,
+                }),
+                None => None,
+            },
+        })
+    }
+
+    fn hold(&mut self, hold: &'d Hold, scope: &Scope<'d>, inside: Where) -> Option<Hold> {
+        let mut claims = Vec::with_capacity(hold.claims.len());
+        for claim in &hold.claims {
+            claims.push(Claim {
+                pool: self.reference(&claim.pool, scope)?,
+                units: self.expr(&claim.units, scope)?,
+                reserve: self.optional(claim.reserve.as_ref(), scope)?,
+            });
+        }
+        let reuse = self.optional(hold.reuse.as_ref(), scope)?;
+        let mut binds = Vec::with_capacity(hold.binds.len());
+        for bind in &hold.binds {
+            let bind =
+                Bind { name: self.name(&bind.name, scope)?, value: self.expr(&bind.value, scope)? };
+            // The parser has looked at what is written; this draw came with an argument.
+            if let Some(draw) = bind.value.draw().filter(|_| scope.copy.is_some()) {
+                let message = format!("the binding `{}` draws", bind.name.text);
+                let d = Diagnostic::new(Code::E0114, draw, message)
+                    .help("draw with `set` before the hold");
+                self.report(d);
+            }
+            binds.push(bind);
+        }
+        Some(Hold {
+            form: hold.form,
+            claims,
+            reuse,
+            binds,
+            body: self.block(&hold.body, scope, inside),
+            cache: self.optional(hold.cache.as_ref(), scope)?,
+            lease: match &hold.lease {
+                Some((r, e)) => Some((self.reference(r, scope)?, self.expr(e, scope)?)),
+                None => None,
+            },
+            head: scope.span(hold.head),
+        })
+    }
+}
