@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serq_lang::diag::{Diagnostic, Diagnostics, render_all};
 use serq_lang::ir::{self, Program, Trace};
 use serq_lang::source::{MAX_SOURCE_BYTES, Source, Sources};
-use serq_lang::{compile, trace};
+use serq_lang::{OVERRIDE, Used, compile_with, trace};
 
 use crate::cli::Input;
 use crate::out::{Done, Failure};
@@ -45,7 +45,9 @@ impl Refused {
         match self {
             Refused::Failure(failure) => failure,
             Refused::Findings(findings, sources) => {
-                let override_at_fault = findings.iter().any(|d| d.primary.span.source > 0);
+                let override_at_fault = findings.iter().any(|d| {
+                    sources.get(d.primary.span.source).is_some_and(|s| s.name() == OVERRIDE)
+                });
                 let code = if override_at_fault { 2 } else { 1 };
                 Failure { code, text: render_all(&findings, &sources) }
             }
@@ -85,13 +87,39 @@ pub(crate) fn load(path: &Path, sets: &[String]) -> Result<Loaded, Refused> {
         return Ok(Loaded { program, sources: Sources::default(), warnings: Vec::new() });
     }
     let bytes = read(path, MAX_SOURCE_BYTES as u64)?;
-    let compiled = compile(&name, &bytes, sets);
+    let compiled = compile_with(&name, &bytes, sets, &mut used);
     match compiled.program {
         Some(program) => {
             Ok(Loaded { program, sources: compiled.sources, warnings: compiled.diagnostics })
         }
         None => Err(Refused::Findings(compiled.diagnostics, compiled.sources)),
     }
+}
+
+/// The file that `path` means in the text of `from`: relative to its folder.
+fn used(from: &str, path: &str) -> Result<Used, String> {
+    let path = beside(Path::new(from), path);
+    let limit = MAX_SOURCE_BYTES as u64;
+    let mut text = Vec::new();
+    File::open(&path)
+        .and_then(|file| file.take(limit + 1).read_to_end(&mut text))
+        .map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(Used { name: plain(&path).display().to_string(), text })
+}
+
+/// A path without steps that lead nowhere, so that one file has one name.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        let back = matches!(part, Component::ParentDir)
+            && matches!(plain.components().next_back(), Some(Component::Normal(_)));
+        if back {
+            plain.pop();
+        } else if part != Component::CurDir {
+            plain.push(part);
+        }
+    }
+    plain
 }
 
 fn from_json(name: &str, bytes: &[u8]) -> Done<Program> {
