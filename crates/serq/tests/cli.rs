@@ -95,10 +95,10 @@ fn check_and_overrides() {
 #[test]
 fn used_files_stand_beside_the_program() {
     let dir = folder(&[
-        ("main.sq", "use \"parts.sq\";\nuse \"./parts.sq\";\nqueue(0.5);\nrun { horizon 200; }\n"),
+        ("main.sq", "use \"parts.sq\";\nuse \"./parts.sq\";\ndesk(0.5);\nrun { horizon 200; }\n"),
         (
             "parts.sq",
-            "def queue(rate) {\n  stage q : fifo;\n  workload { arrive poisson(rate); }\n  session { run q (cost); }\n}\nlet cost = 1;\n",
+            "def desk(rate) {\n  stage q : fifo;\n  workload { arrive poisson(rate); }\n  session { run q (cost); }\n}\nlet cost = 1;\n",
         ),
         ("bad.sq", "use \"none.sq\";\n"),
     ]);
@@ -106,7 +106,13 @@ fn used_files_stand_beside_the_program() {
     let inside = dir.path().file_name().expect("a name").to_string_lossy().into_owned();
     check(above, &["run", &format!("{inside}/main.sq")], 0, &["q"], &[]);
     check(dir.path(), &["run", "main.sq", "--set", "cost=0.5"], 0, &["q"], &[]);
-    check(dir.path(), &["run", "main.sq", "--set", "cost=-1"], 1, &[], &["parts.sq:4", "main.sq:3"]);
+    check(
+        dir.path(),
+        &["run", "main.sq", "--set", "cost=-1"],
+        1,
+        &[],
+        &["parts.sq:4", "main.sq:3"],
+    );
     check(dir.path(), &["check", "bad.sq"], 1, &[], &["E0605", "none.sq"]);
     check(dir.path(), &["fmt", "--check", "main.sq", "parts.sq"], 0, &[], &[]);
 }
