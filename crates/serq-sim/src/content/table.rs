@@ -7,6 +7,7 @@
 //! table is never larger than what the pool's blocks need.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::chain::{Chain, Cursor, Piece};
@@ -94,10 +95,11 @@ impl Table {
     }
 
     fn child(&mut self, parent: u32, piece: Piece) -> u32 {
-        if let Some(&id) = self.index.get(&(parent, piece)) {
-            return id;
-        }
-        let depth = self.node(parent).depth + u64::from(piece.len);
+        let place = match self.index.entry((parent, piece)) {
+            Entry::Occupied(known) => return *known.get(),
+            Entry::Vacant(place) => place,
+        };
+        let depth = self.nodes[parent as usize].depth + u64::from(piece.len);
         let node = Node { parent, piece, refs: 0, depth, copies: Ends::EMPTY };
         let id = match self.spare.pop() {
             Some(id) => {
@@ -109,7 +111,7 @@ impl Table {
                 (self.nodes.len() - 1) as u32
             }
         };
-        self.index.insert((parent, piece), id);
+        place.insert(id);
         self.retain(parent);
         id
     }

@@ -230,9 +230,10 @@ fn prompt(request: &raw::Request, by_token: bool) -> Result<Chain, String> {
         match (&request.prompt, &request.prompt_parts) {
             (Some(ids), None) => Box::new(ids.iter().map(|&id| (id, 1))),
             (None, Some(parts)) => {
-                let long =
-                    parts.iter().any(|&(s, n)| n > LONGEST_PROMPT || s > u64::MAX / 4 / PART);
-                if long {
+                if parts.iter().any(|&(s, _)| s > u64::MAX / 4 / PART) {
+                    return Err("a prompt part of tokens that are no ids".to_owned());
+                }
+                if parts.iter().any(|&(_, n)| n > LONGEST_PROMPT) {
                     return Err(format!("a prompt part of more than {LONGEST_PROMPT} tokens"));
                 }
                 Box::new(parts.iter().map(|&(s, n)| (s * PART, n)))
@@ -248,12 +249,11 @@ fn prompt(request: &raw::Request, by_token: bool) -> Result<Chain, String> {
             chain.push(Segment { key, len });
             id += len;
         }
+        if chain.len() > LONGEST_PROMPT {
+            return Err(format!("a prompt of more than {LONGEST_PROMPT} tokens"));
+        }
     }
-    match chain.len() {
-        0 => Err("an empty prompt".to_owned()),
-        n if n > LONGEST_PROMPT => Err(format!("a prompt of more than {LONGEST_PROMPT} tokens")),
-        _ => Ok(chain),
-    }
+    if chain.is_empty() { Err("an empty prompt".to_owned()) } else { Ok(chain) }
 }
 
 /// With prompts taken token by token, nothing else can be called what an answer is.
@@ -281,7 +281,8 @@ fn run(record: &raw::Record, scenario: &Scenario) -> Result<(Run, Delivered), Re
         }
         last = Some(at);
         for park in &step.park {
-            let blocks = (park.local + park.remote).div_ceil(u64::from(engine.block));
+            let tokens = park.local.saturating_add(park.remote);
+            let blocks = tokens.div_ceil(u64::from(engine.block));
             if park.blocks != blocks {
                 let what = format!("request {} is parked with {} blocks", park.id, park.blocks);
                 return Err(wrong(place(), format!("{what}; its tokens need {blocks}")));

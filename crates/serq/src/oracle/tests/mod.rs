@@ -209,6 +209,9 @@ fn a_file_that_contradicts_itself_is_refused() {
     refused(co, "\"num_blocks\":11", "\"num_block\":11", "unknown field `num_block`");
     refused(co, "[[1,12]]", "[[1,0]]", "request r0: an empty prompt");
     refused(co, "[[1,12]]", "[[1,99999999]]", "more than 10000000 tokens");
+    let parts = "[[1,9000000],[2,9000000],[3,9000000]]";
+    refused(co, "[[1,12]]", parts, "a prompt of more than 10000000 tokens");
+    refused(co, "[[1,12]]", "[[18446744073709551615,1]]", "tokens that are no ids");
     refused(co, "\"prompt_parts\":[[1,12]],", "", "exactly one of `prompt` and `prompt_parts`");
     refused(co, "\"num_blocks\":11", "\"requests\":[]", "duplicate field");
     refused(
@@ -217,6 +220,7 @@ fn a_file_that_contradicts_itself_is_refused() {
         "\"end\":{\"C\":{\"free\":9",
         "trace.end.C: other free",
     );
+    refused("pd01_basic.json", "\"remote\":", "\"remote\":184467440737095516", "is parked with");
     refused("pd01_basic.json", "\"blocks\":", "\"blocks\":1", "is parked with 1");
     refused("hash_vectors.json", "\"vllm\"", "\"vllm\"", "not a trace of vLLM's schedulers");
     let missing = read(Path::new("no/such.json")).expect_err("missing").to_string();
