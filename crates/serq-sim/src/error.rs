@@ -75,6 +75,7 @@ pub(crate) enum Subject {
     Op(u32),
     Pool(u32),
     Stage(u32),
+    Gauge(u32),
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Box<Reason>>;

@@ -38,6 +38,7 @@ use serq_lang::ir::{Program, Trace, validate};
 
 pub use error::{Fault, RunError};
 pub use report::deadlock::{Deadlock, Held, Waiter};
+pub use report::gauge::GaugeReport;
 pub use report::{
     Note, ObserveReport, PoolReport, Quantile, REPORT_VERSION, Report, RunReport, Split,
     StageReport,
@@ -147,7 +148,7 @@ pub(crate) struct RunSettings {
     pub(crate) coalesce: bool,
 }
 
-/// Runs a program to its horizon.
+/// Runs a program to its horizon, or, without one, until its last session has ended.
 ///
 /// Errors: the program or the options are invalid, a statement met a value without meaning, or
 /// the observer stopped it. A deadlock is no error: it is in the report.
@@ -171,22 +172,16 @@ pub fn run(
 
 /// What the form has and this engine does not run.
 fn not_yet(p: &Program) -> Result<(), RunError> {
-    use serq_lang::ir::{Arrival, CStageKind, CStmt};
-    let arrival = matches!(
-        p.arrival,
-        Arrival::Renewal(_) | Arrival::Rates(_) | Arrival::Times(_) | Arrival::Trace
-    );
+    use serq_lang::ir::{CStageKind, CStmt};
     let integral = p.stages.iter().any(|s| matches!(&s.kind, CStageKind::Step(s) if s.integral));
     let stmts = || p.blocks.iter().flatten();
     let booked = stmts().any(|s| matches!(s, CStmt::Book(_) | CStmt::Enter(_)));
     let flows = stmts().any(|s| matches!(s, CStmt::Run(r) if !r.also.is_empty()));
     let found = [
-        (arrival || p.limit.is_some() || p.horizon == f64::INFINITY, "these arrivals"),
         (integral, "integral engines"),
         (booked, "bookings"),
         (flows, "runs over several stages"),
         (p.pools.iter().any(|p| p.shared), "shared pools"),
-        (!p.gauges.is_empty(), "gauges"),
     ];
     match found.iter().find(|(used, _)| *used) {
         Some((_, what)) => Err(RunError::Options(format!("{what} are not run yet"))),
@@ -202,7 +197,8 @@ fn settings(program: &Program, options: &Options) -> Result<RunSettings, RunErro
         coalesce: options.coalesce,
     };
     let refuse = |text: String| Err(RunError::Options(text));
-    if !(settings.horizon.is_finite() && settings.horizon > 0.0) {
+    let drains = settings.horizon == f64::INFINITY && program.is_finite();
+    if !(drains || (settings.horizon.is_finite() && settings.horizon > 0.0)) {
         return refuse(format!("the horizon is {}: give a positive number", settings.horizon));
     }
     if !(settings.warmup >= 0.0 && settings.warmup < settings.horizon) {

@@ -14,9 +14,10 @@ use serq_lang::ir::{CStageKind, Program};
 
 use crate::error::{Fault, Reason, Result, RunError, Subject};
 use crate::event::{Event, Heap};
-use crate::expr::{Env, Expr};
+use crate::expr::{Env, Expr, NO_VARS};
 use crate::pool::Pool;
 use crate::program::Compiled;
+use crate::report::gauge::Gauge;
 use crate::rng::{Purpose, Rng};
 use crate::stage::{Kind, Stage};
 use crate::stats::{Samples, TimeAverage};
@@ -54,12 +55,17 @@ pub(crate) struct Engine<'p> {
     pub(crate) preemptions: u64,
     /// Sessions that joined the queue of a pool no stage serves.
     pub(crate) plain_news: u64,
+    /// Arrivals scheduled and come.
+    pub(crate) coming: u64,
+    /// Arrivals without a gap since the last with one.
+    pub(crate) crowd: u64,
     pub(crate) arrived: u64,
     pub(crate) ended: u64,
     pub(crate) turns_begun: u64,
     pub(crate) live: u64,
     pub(crate) live_average: TimeAverage,
     pub(crate) samples: Vec<Samples>,
+    pub(crate) gauges: Vec<Gauge>,
     pub(crate) stillborn: u64,
     pub(crate) stillborn_at: f64,
     /// Whether the observer sees every iteration.
@@ -115,12 +121,15 @@ impl<'p> Engine<'p> {
             leases: 0,
             preemptions: 0,
             plain_news: 0,
+            coming: 0,
+            crowd: 0,
             arrived: 0,
             ended: 0,
             turns_begun: 0,
             live: 0,
             live_average: TimeAverage::default(),
             samples: ir.observes.iter().map(|_| Samples::default()).collect(),
+            gauges: Gauge::all(c.gauges.len(), settings),
             stillborn: 0,
             stillborn_at: -1.0,
             done: Vec::new(),
@@ -131,11 +140,13 @@ impl<'p> Engine<'p> {
         }
     }
 
-    /// Runs to the horizon, or until nothing can happen any more.
+    /// Runs to the horizon, or until nothing can happen any more; without a horizon, until the last
+    /// session has ended, which then is the end of the run.
     pub(crate) fn run(&mut self) -> std::result::Result<(), RunError> {
         self.start().map_err(|r| self.fault(*r))?;
+        let drains = self.settings.horizon == f64::INFINITY;
         while let Some(at) = self.events.next() {
-            if at > self.settings.horizon {
+            if at > self.settings.horizon || (drains && self.is_drained()) {
                 break;
             }
             let before = self.handled / PROGRESS_EVERY;
@@ -151,6 +162,15 @@ impl<'p> Engine<'p> {
                 }
             }
         }
+        if drains {
+            self.settings.horizon = self.w.now;
+            if self.w.now <= self.settings.warmup && self.settings.warmup > 0.0 {
+                let (end, warmup) = (self.w.now, self.settings.warmup);
+                return Err(RunError::Options(format!(
+                    "the run ended at {end}, before the warm-up of {warmup}: nothing was measured"
+                )));
+            }
+        }
         Ok(())
     }
 
@@ -159,7 +179,8 @@ impl<'p> Engine<'p> {
             self.schedule(self.settings.warmup, Event::EndWarmup);
         }
         self.start_arrivals()?;
-        self.settle()
+        self.settle()?;
+        self.read_gauges()
     }
 
     /// Handles one event and lets its instant settle.
@@ -181,6 +202,7 @@ impl<'p> Engine<'p> {
             Event::EndWarmup => self.end_warmup(),
         }
         self.settle()?;
+        self.read_gauges()?;
         #[cfg(debug_assertions)]
         self.check_invariants();
         Ok(())
@@ -298,8 +320,30 @@ impl<'p> Engine<'p> {
         matches!(&self.w.stages[stage as usize].kind, Kind::Ps(ps) if ps.dirty)
     }
 
+    /// The gauges' values now that an instant has settled.
+    fn read_gauges(&mut self) -> Result<()> {
+        for k in 0..self.gauges.len() {
+            let rng = &mut self.evict_rng;
+            let env = Env::stage(&NO_VARS);
+            let value = self.c.code.eval(self.c.gauges[k], &self.w, &env, rng)?;
+            if !value.is_finite() {
+                return Err(Reason::new(
+                    "gauge",
+                    format!("gauge `{}` is {value}", self.c.ir.gauges[k].name),
+                    "a gauge is a finite number: check for a division by zero",
+                )
+                .about(Subject::Gauge(k as u32)));
+            }
+            self.gauges[k].set(self.w.now, value);
+        }
+        Ok(())
+    }
+
     fn end_warmup(&mut self) {
         let now = self.w.now;
+        for gauge in &mut self.gauges {
+            gauge.reset(now);
+        }
         self.warm = true;
         self.warm_at = now;
         self.live_average.reset(now);
@@ -326,6 +370,10 @@ impl<'p> Engine<'p> {
             }
             Some(Subject::Stage(i)) => {
                 (format!("stages[{i}]"), spans.and_then(|s| s.stage(i as usize)))
+            }
+            Some(Subject::Gauge(k)) => {
+                let place = spans.and_then(|s| s.resolve(*s.gauges.get(k as usize)?));
+                (format!("gauges[{k}]"), place)
             }
             None => ("program".into(), None),
         };

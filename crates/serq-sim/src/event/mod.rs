@@ -104,7 +104,7 @@ fn number(key: u128) -> f64 {
 /// What happens at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// The next session of a Poisson workload.
+    /// The next session comes.
     Arrive,
     /// A job of a fifo or delay stage ends; stale if the job's epoch differs.
     Finish { job: u32, epoch: u32 },

@@ -1,7 +1,7 @@
 //! From the IR to instructions.
 
 use serq_lang::ir::{
-    Bind, BlockId, CEvict, CExpr, CHold, CPreempt, CQueue, CServe, CStageKind, CStmt, Ctx, Program,
+    Arrival, Bind, BlockId, CEvict, CExpr, CHold, CPreempt, CQueue, CServe, CStageKind, CStmt, Ctx, Program,
     RunMode,
 };
 
@@ -44,6 +44,11 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         };
         p.spill.is_some() || keys.iter().any(reads_attributes)
     });
+    let gap = match &ir.arrival {
+        Arrival::Renewal(gap) => Some(c.b.expr(gap)),
+        _ => None,
+    };
+    let gauges = ir.gauges.iter().map(|g| c.b.expr(&g.value)).collect();
     let compiled = Compiled {
         ir,
         code: c.b.code,
@@ -57,6 +62,8 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         turn,
         session,
         slots: ir.slots,
+        gap,
+        gauges,
         pool_members: members(ir.pools.iter().map(|p| &p.name)),
         stage_members: members(ir.stages.iter().map(|s| &s.name)),
         snapshots,

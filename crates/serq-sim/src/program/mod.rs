@@ -30,6 +30,9 @@ pub(crate) struct Compiled<'p> {
     pub(crate) turn: u32,
     pub(crate) session: u32,
     pub(crate) slots: Slots,
+    /// The gap of renewal arrivals.
+    pub(crate) gap: Option<Expr>,
+    pub(crate) gauges: Vec<Expr>,
     /// Index within its family, per pool and per stage.
     pub(crate) pool_members: Vec<Option<usize>>,
     pub(crate) stage_members: Vec<Option<usize>>,

@@ -1,6 +1,7 @@
 //! The result of a run.
 
 pub(crate) mod deadlock;
+pub(crate) mod gauge;
 mod text;
 
 use serde::ser::SerializeMap;
@@ -9,6 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::engine::Engine;
 use crate::stage::Kind;
 use deadlock::Deadlock;
+use gauge::GaugeReport;
 use serq_lang::ir::CStageKind;
 
 /// Changes when a field changes its meaning or goes away.
@@ -27,6 +29,9 @@ pub struct Report {
     /// In the program's order; in JSON an object by name.
     #[serde(serialize_with = "by_name")]
     pub observes: Vec<ObserveReport>,
+    /// In the program's order; in JSON an object by name.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "gauge::by_name")]
+    pub gauges: Vec<GaugeReport>,
     pub stages: Vec<StageReport>,
     pub pools: Vec<PoolReport>,
     pub notes: Vec<Note>,
@@ -186,6 +191,10 @@ impl Report {
         self.observes.iter().find(|o| o.name == name)
     }
 
+    pub fn gauge(&self, name: &str) -> Option<&GaugeReport> {
+        self.gauges.iter().find(|g| g.name == name)
+    }
+
     /// The first stage of that name.
     pub fn stage(&self, name: &str) -> Option<&StageReport> {
         self.stages.iter().find(|s| s.name == name)
@@ -216,6 +225,7 @@ pub(crate) fn make(e: &mut Engine<'_>, quantiles: &[f64]) -> Report {
             mean_live: e.live_average.mean(e.w.now),
         },
         observes: (0..e.samples.len()).map(|k| observe(e, k, quantiles)).collect(),
+        gauges: gauge::reports(e),
         stages: (0..e.w.stages.len()).map(|i| stage(e, i)).collect(),
         pools: (0..e.w.pools.len()).map(|i| pool(e, i)).collect(),
         notes: Vec::new(),

@@ -84,6 +84,16 @@ pub(super) fn tables(r: &Report) -> String {
         })
         .collect();
     table(&mut out, &head, &rows);
+    let rows: Vec<Vec<String>> = r
+        .gauges
+        .iter()
+        .map(|g| {
+            let mut row = vec![g.name.clone()];
+            row.extend([g.mean, g.half_width, g.min, g.max].map(number));
+            row
+        })
+        .collect();
+    table(&mut out, &["gauge", "mean", "+-95%", "min", "max"], &rows);
     let head =
         ["stage", "kind", "present", "busy", "done", "per s", "wait", "service", "iterations"];
     let rows: Vec<Vec<String>> = r

@@ -1,10 +1,11 @@
 //! Sessions come and go.
 
-use serq_lang::ir::{Arrival, Trace};
+use serq_lang::ir::{Arrival, Rate, Trace};
 
 use crate::engine::Engine;
-use crate::error::{Reason, Result, Subject};
+use crate::error::{Reason, Result, Subject, amount_or_inf};
 use crate::event::Event;
+use crate::expr::{Env, NO_VARS};
 use crate::rng::{Purpose, Rng, dist};
 use crate::session::{Script, Session, Status};
 
@@ -16,12 +17,11 @@ impl Engine<'_> {
     pub(crate) fn start_arrivals(&mut self) -> Result<()> {
         let c = self.c;
         match &c.ir.arrival {
-            Arrival::None
-            | Arrival::Renewal(_)
-            | Arrival::Rates(_)
-            | Arrival::Times(_)
-            | Arrival::Trace => {}
+            Arrival::None => {}
             Arrival::Poisson(_) => self.schedule(0.0, Event::Arrive),
+            Arrival::Renewal(_) | Arrival::Rates(_) | Arrival::Times(_) | Arrival::Trace => {
+                self.schedule_arrival()?;
+            }
             Arrival::Closed(n) | Arrival::Batch(n) => {
                 for _ in 0..*n {
                     self.spawn()?;
@@ -36,13 +36,70 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// A Poisson arrival: the next one is scheduled first, then the session comes.
+    /// An arrival: the next one is scheduled first, then the session comes.
     pub(crate) fn arrive(&mut self) -> Result<()> {
-        if let Arrival::Poisson(rate) = self.c.ir.arrival {
-            let gap = dist::exponential(&mut self.arrival_rng, 1.0) / rate;
-            self.schedule(self.w.now + gap, Event::Arrive);
-        }
+        self.coming += 1;
+        self.schedule_arrival()?;
         self.spawn()
+    }
+
+    /// Schedules the arrival after the `coming` ones scheduled so far, if there is one.
+    fn schedule_arrival(&mut self) -> Result<()> {
+        let (c, now) = (self.c, self.w.now);
+        if c.ir.limit.is_some_and(|n| self.coming >= n) {
+            return Ok(());
+        }
+        let at = match &c.ir.arrival {
+            Arrival::Poisson(rate) => now + dist::exponential(&mut self.arrival_rng, 1.0) / rate,
+            Arrival::Renewal(_) => now + self.gap()?,
+            Arrival::Rates(rates) => {
+                let unit = dist::exponential(&mut self.arrival_rng, 1.0);
+                next_of_rates(rates, now, unit)
+            }
+            Arrival::Times(times) => self.listed(times),
+            Arrival::Trace => self.listed(&c.ir.trace_times),
+            _ => return Ok(()),
+        };
+        self.schedule(at, Event::Arrive);
+        Ok(())
+    }
+
+    /// The next of a list of times; one that is past the last never comes.
+    fn listed(&self, times: &[f64]) -> f64 {
+        times.get(self.coming as usize).copied().unwrap_or(f64::INFINITY)
+    }
+
+    /// Draws the gap of renewal arrivals.
+    fn gap(&mut self) -> Result<f64> {
+        let Some(e) = self.c.gap else { return Ok(f64::INFINITY) };
+        let env = Env::stage(&NO_VARS);
+        let gap = self.c.code.eval(e, &self.w, &env, &mut self.arrival_rng)?;
+        let gap = amount_or_inf(gap, "the gap between arrivals")?;
+        if gap > 0.0 {
+            self.crowd = 0;
+            return Ok(gap);
+        }
+        self.crowd += 1;
+        if self.crowd > MOST_STILLBORN {
+            return Err(Reason::new(
+                "instant-loop",
+                format!("{MOST_STILLBORN} sessions came at one instant"),
+                "let the gap between arrivals be positive now and then",
+            ));
+        }
+        Ok(gap)
+    }
+
+    /// Whether no session lives and none will come.
+    pub(crate) fn is_drained(&self) -> bool {
+        let ir = self.c.ir;
+        let all = match &ir.arrival {
+            Arrival::Times(times) => times.len() as u64,
+            Arrival::Trace => ir.trace_times.len() as u64,
+            Arrival::Batch(_) | Arrival::Sessions(_) => self.arrived,
+            _ => ir.limit.unwrap_or(u64::MAX),
+        };
+        self.live == 0 && self.arrived >= all
     }
 
     pub(crate) fn spawn(&mut self) -> Result<()> {
@@ -64,7 +121,9 @@ impl Engine<'_> {
         session.woken_at = -1.0;
         session.script = match (&c.ir.arrival, &c.ir.trace) {
             (Arrival::Sessions(_), _) => Script::Data(serial as u32),
-            (_, Some(Trace::Inline(all))) if c.ir.trace_ordered => {
+            (arrival, Some(Trace::Inline(all)))
+                if c.ir.trace_ordered || *arrival == Arrival::Trace =>
+            {
                 Script::Trace((serial % all.len().max(1) as u64) as u32)
             }
             (_, Some(Trace::Inline(all))) => {
@@ -154,5 +213,46 @@ impl Engine<'_> {
         let session = &mut self.w.sessions[s as usize];
         session.cached = cached;
         session.cached.clear();
+    }
+}
+
+/// The time at which Poisson arrivals of a piecewise constant rate have spent `unit`, the integral
+/// of the rate from `now` on: exact, since between two entries the integral is linear.
+fn next_of_rates(rates: &[Rate], now: f64, unit: f64) -> f64 {
+    let first = rates.partition_point(|r| r.1 <= now).saturating_sub(1);
+    let (mut at, mut left) = (now, unit);
+    for (k, Rate(rate, from)) in rates.iter().enumerate().skip(first) {
+        at = at.max(*from);
+        let until = rates.get(k + 1).map_or(f64::INFINITY, |next| next.1);
+        let spent = rate * (until - at);
+        if *rate > 0.0 && spent >= left {
+            return at + left / rate;
+        }
+        left -= if *rate > 0.0 { spent } else { 0.0 };
+        at = until;
+    }
+    f64::INFINITY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_of_rates;
+    use serq_lang::ir::Rate;
+
+    #[test]
+    fn a_unit_is_spent_over_the_rates() {
+        let rates = [Rate(2.0, 1.0), Rate(0.0, 3.0), Rate(0.5, 10.0)];
+        for (now, unit, at) in [
+            (0.0, 1.0, 1.5),
+            (1.5, 1.0, 2.0),
+            (1.0, 4.0, 3.0),
+            (1.0, 5.0, 12.0),
+            (5.0, 1.0, 12.0),
+            (12.0, 1.0, 14.0),
+        ] {
+            assert_eq!(next_of_rates(&rates, now, unit), at, "from {now}");
+        }
+        assert_eq!(next_of_rates(&[Rate(1.0, 0.0), Rate(0.0, 2.0)], 1.0, 1.5), f64::INFINITY);
+        assert_eq!(next_of_rates(&[Rate(0.0, 0.0)], 0.0, 1.0), f64::INFINITY);
     }
 }

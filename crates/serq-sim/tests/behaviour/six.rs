@@ -1,7 +1,10 @@
 //! What version 6 of the form adds, at run time.
 
 use crate::support::{Run, compile, run, run_program};
-use serq_lang::ir::{Binary, Bind, CExpr, CQueue, CStmt, Ctx, Program, VERSION_6};
+use serq_lang::ir::{
+    Arrival, Binary, Bind, CArg, CExpr, CGauge, CQueue, CRef, CStmt, Ctx, Fun, Program, Rate, Trace,
+    TraceTurn, VERSION_6,
+};
 use serq_sim::Options;
 
 /// A program of version 5, changed into one of version 6.
@@ -130,4 +133,119 @@ fn live_keys_are_evaluated_at_every_selection() {
     for live in [false, true] {
         assert_eq!(with(live, parity), [0., 2., 1., 4., 3., 5.], "live {live}");
     }
+}
+
+const COMING: &str = "
+    pool P { cap 1; }
+    stage clock : delay;
+    workload { arrive batch (1); }
+    session { observe came = now; hold P (1) { run clock (1); } observe left = now; }
+    run { horizon 1000; }";
+
+#[track_caller]
+fn coming(arrival: Arrival, limit: Option<u64>, horizon: f64) -> Run {
+    six(COMING, |p| {
+        p.arrival = arrival;
+        p.limit = limit;
+        p.horizon = horizon;
+    })
+}
+
+/// Renewal arrivals begin with a gap; a run without a horizon ends with its last session.
+#[test]
+fn arrivals_come_when_their_law_says() {
+    let all = coming(Arrival::Renewal(num(2.0)), Some(3), f64::INFINITY);
+    assert_eq!(all.values("came"), [2., 4., 6.]);
+    assert_eq!((all.report.run.horizon, all.report.run.live), (7.0, 0));
+    // Used from 2 to 3, 4 to 5, 6 to 7.
+    assert!((all.report.pool("P").unwrap().mean_used - 3.0 / 7.0).abs() < 1e-12);
+    let cut = coming(Arrival::Renewal(num(2.0)), None, 9.0);
+    assert_eq!(cut.values("came"), [2., 4., 6., 8.]);
+    let listed = coming(Arrival::Times(vec![0.0, 0.5, 0.5, 9.0]), None, f64::INFINITY);
+    assert_eq!(listed.values("came"), [0., 0.5, 0.5, 9.]);
+    assert_eq!(listed.values("left"), [1., 2., 3., 10.]);
+    assert_eq!(listed.report.run.horizon, 10.0);
+    let first = coming(Arrival::Poisson(2.0), Some(5), f64::INFINITY);
+    assert_eq!((first.report.run.arrivals, first.values("came")[0]), (5, 0.0));
+    let open = coming(Arrival::Poisson(2.0), None, 1000.0);
+    assert_eq!(first.values("came"), open.values("came")[..5], "a limit changes no arrival");
+    let batch = coming(Arrival::Batch(4), None, f64::INFINITY);
+    assert_eq!((batch.report.run.horizon, batch.report.run.ended), (4.0, 4));
+}
+
+/// The number of arrivals under each rate is Poisson: within four standard deviations of its mean.
+#[test]
+fn rates_are_exact() {
+    let rates = vec![Rate(0.0, 0.0), Rate(3.0, 1000.0), Rate(0.0, 3000.0), Rate(0.5, 5000.0)];
+    let run = coming(Arrival::Rates(rates), None, 9000.0);
+    let came = run.values("came");
+    let within = |from: f64, to: f64| came.iter().filter(|t| (from..to).contains(*t)).count();
+    for (from, to, mean) in [(0.0, 1000.0, 0.0), (1000.0, 3000.0, 6000.0), (3000.0, 5000.0, 0.0),
+        (5000.0, 9000.0, 2000.0f64)]
+    {
+        let n = within(from, to) as f64;
+        assert!((n - mean).abs() <= 4.0 * mean.sqrt(), "{n} from {from} to {to}");
+    }
+}
+
+#[test]
+fn a_trace_brings_its_times() {
+    let turn = |new: f64| vec![TraceTurn(new, 0.0, 0.0, 0.0)];
+    let run = six(
+        "stage clock : delay;
+         workload { arrive batch (1); }
+         session { turn; observe came = now; observe new = new; run clock (3); }
+         run { horizon 100; }",
+        |p| {
+            p.arrival = Arrival::Trace;
+            p.trace = Some(Trace::Inline(vec![turn(5.0), turn(7.0)]));
+            p.trace_times = vec![1.5, 4.0];
+            p.horizon = f64::INFINITY;
+        },
+    );
+    assert_eq!((run.values("came"), run.values("new")), (vec![1.5, 4.0], vec![5.0, 7.0]));
+    assert_eq!(run.report.run.horizon, 7.0);
+}
+
+/// Arrivals that never get anywhere, and runs that end before they measure, are errors.
+#[test]
+fn runs_without_sense_are_refused() {
+    let error = |change: fn(&mut Program)| {
+        let p = program(COMING, change);
+        serq_sim::run(&p, &Options::default(), &mut serq_sim::NoObserver).unwrap_err().to_string()
+    };
+    let crowd = error(|p| p.arrival = Arrival::Renewal(num(0.0)));
+    assert!(crowd.contains("[instant-loop]"), "{crowd}");
+    let short = error(|p| {
+        p.horizon = f64::INFINITY;
+        p.warmup = 50.0;
+    });
+    assert!(short.contains("before the warm-up"), "{short}");
+    let negative = error(|p| p.arrival = Arrival::Renewal(num(-1.0)));
+    assert!(negative.contains("gap between arrivals is -1"), "{negative}");
+}
+
+/// Two sessions one after the other, from 0 to 2, and from 10 on a third.
+#[test]
+fn a_gauge_averages_the_state() {
+    let run = six(COMING, |p| {
+        p.arrival = Arrival::Times(vec![0.0, 0.0, 10.0]);
+        p.horizon = 20.0;
+        p.warmup = 1.0;
+        let pool = |fun| CExpr::Call(fun, vec![CArg::Pool(CRef::one(0))]);
+        p.gauges = vec![
+            CGauge { name: "waiting".into(), value: pool(Fun::Queued) },
+            CGauge {
+                name: "twice".into(),
+                value: binary(Binary::Mul, num(2.0), pool(Fun::Used)),
+            },
+        ];
+    });
+    let twice = run.report.gauge("twice").unwrap();
+    assert!((twice.mean - 4.0 / 19.0).abs() < 1e-12);
+    assert_eq!((twice.min, twice.max), (0.0, 2.0));
+    assert!(twice.half_width > 0.0);
+    assert_eq!(run.report.gauge("waiting").unwrap().max, 0.0);
+    assert!(run.report.to_json().contains("\"gauges\": {\n    \"waiting\": {"));
+    assert!(run.report.to_text().contains("\ngauge "));
 }
