@@ -176,11 +176,9 @@ fn not_yet(p: &Program) -> Result<(), RunError> {
     let integral = p.stages.iter().any(|s| matches!(&s.kind, CStageKind::Step(s) if s.integral));
     let stmts = || p.blocks.iter().flatten();
     let booked = stmts().any(|s| matches!(s, CStmt::Book(_) | CStmt::Enter(_)));
-    let flows = stmts().any(|s| matches!(s, CStmt::Run(r) if !r.also.is_empty()));
     let found = [
         (integral, "integral engines"),
         (booked, "bookings"),
-        (flows, "runs over several stages"),
         (p.pools.iter().any(|p| p.shared), "shared pools"),
     ];
     match found.iter().find(|(used, _)| *used) {

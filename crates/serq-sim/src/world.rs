@@ -11,6 +11,7 @@ use crate::pool::Pool;
 use crate::program::StepPlan;
 use crate::rng::Rng;
 use crate::session::Session;
+use crate::stage::flow::Flows;
 use crate::stage::{Job, Kind, Mode, Stage};
 
 #[derive(Debug, Default)]
@@ -26,6 +27,7 @@ pub(crate) struct World {
     pub(crate) width: usize,
     /// By number; numbers of finished jobs are used again.
     pub(crate) jobs: Vec<Job>,
+    pub(crate) flows: Flows,
     /// The admission attempt under way: its stage and the tokens left in that iteration.
     pub(crate) attempt: Option<(u32, f64)>,
     /// Per stage: how it iterates.
@@ -68,7 +70,7 @@ impl World {
             Fun::Busy => match &s.kind {
                 Kind::Fifo(f) => f.serving.len() as f64,
                 Kind::Step(step) if step.running => step.assigned.len() as f64,
-                Kind::Step(_) | Kind::Ps(_) | Kind::Delay => f64::from(s.present),
+                Kind::Step(_) | Kind::Ps(_) | Kind::Flow(_) | Kind::Delay => f64::from(s.present),
             },
             Fun::Work => self.unfinished(stage),
             Fun::EstLambda => s.estimate.lambda(),
@@ -99,6 +101,16 @@ impl World {
                     .iter()
                     .filter(|j| j.alive && j.stage == stage)
                     .map(|j| (j.finish - v).max(0.0))
+                    .sum()
+            }
+            Kind::Flow(_) => {
+                let passed = self.now - self.flows.at;
+                self.flows
+                    .jobs
+                    .iter()
+                    .map(|j| &self.jobs[*j as usize])
+                    .filter(|j| j.stages().any(|s| s == stage))
+                    .map(|j| (j.work - j.rate * passed).max(0.0))
                     .sum()
             }
             Kind::Step(step) => step.residents.iter().map(|j| self.jobs[*j as usize].work).sum(),

@@ -5,7 +5,7 @@
 
 use super::Engine;
 use crate::session::Status;
-use crate::stage::Kind;
+use crate::stage::{Job, Kind};
 
 /// The invariants, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,8 @@ impl Engine<'_> {
             }
         }
         for (i, s) in w.stages.iter().enumerate() {
-            let jobs = w.jobs.iter().filter(|j| j.alive && j.stage as usize == i).count();
+            let here = |j: &&Job| j.alive && j.stages().any(|s| s as usize == i);
+            let jobs = w.jobs.iter().filter(here).count();
             if jobs != s.present as usize {
                 let text = format!("stage {}: {jobs} and {}", self.c.stage_name(i), s.present);
                 return Some((Invariant::PopulationIsJobs, text));

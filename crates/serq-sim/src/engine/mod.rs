@@ -89,7 +89,13 @@ impl<'p> Engine<'p> {
         let seed = settings.seed;
         let world = World {
             pools: ir.pools.iter().zip(&c.pools).map(|(p, plan)| Pool::new(p, plan.lru)).collect(),
-            stages: ir.stages.iter().zip(plans.1).map(|(s, e)| Stage::new(s, e)).collect(),
+            stages: ir
+                .stages
+                .iter()
+                .zip(plans.1)
+                .zip(&c.flows)
+                .map(|((s, e), flows)| Stage::new(s, e, *flows))
+                .collect(),
             width: ir.attrs.len(),
             plans: plans.0,
             ..World::default()
@@ -192,6 +198,7 @@ impl<'p> Engine<'p> {
             Event::Arrive => self.arrive()?,
             Event::Finish { job, epoch } => self.finish(job, epoch)?,
             Event::Shared { stage, epoch } => self.finish_shared(stage, epoch)?,
+            Event::Flow { job, epoch } => self.finish_flow(job, epoch)?,
             Event::IterEnd { stage } => {
                 if self.coast(stage)? {
                     return Ok(());
@@ -266,8 +273,11 @@ impl<'p> Engine<'p> {
                 again |= !pending && !tried && self.can_iterate(stage);
             }
             self.active_stages = stages;
+            if self.w.flows.dirty {
+                self.share_flows();
+            }
             if !again {
-                self.calm = self.settings.coalesce && self.is_calm();
+                self.calm = self.settings.coalesce && self.c.gauges.is_empty() && self.is_calm();
                 return Ok(());
             }
         }
@@ -353,6 +363,9 @@ impl<'p> Engine<'p> {
         for stage in &mut self.w.stages {
             stage.stats.present.reset(now);
             stage.stats.busy.reset(now);
+            if let Kind::Flow(flow) = &mut stage.kind {
+                flow.carried.reset(now);
+            }
         }
     }
 

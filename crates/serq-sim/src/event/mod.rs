@@ -110,6 +110,8 @@ pub(crate) enum Event {
     Finish { job: u32, epoch: u32 },
     /// The next job of a ps stage ends; stale if the stage's epoch differs.
     Shared { stage: u32, epoch: u32 },
+    /// A flow ends; stale if the epoch of the flows differs.
+    Flow { job: u32, epoch: u32 },
     /// A step stage's iteration ends.
     IterEnd { stage: u32 },
     /// A lease's bound; stale if the session or the lease is gone.

@@ -1,8 +1,8 @@
 //! From the IR to instructions.
 
 use serq_lang::ir::{
-    Arrival, Bind, BlockId, CEvict, CExpr, CHold, CPreempt, CQueue, CServe, CStageKind, CStmt, Ctx, Program,
-    RunMode,
+    Arrival, Bind, BlockId, CEvict, CExpr, CHold, CPreempt, CQueue, CServe, CStageKind, CStmt, Ctx,
+    Program, RunMode,
 };
 
 use super::{
@@ -64,6 +64,7 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         slots: ir.slots,
         gap,
         gauges,
+        flows: flow_stages(ir),
         pool_members: members(ir.pools.iter().map(|p| &p.name)),
         stage_members: members(ir.stages.iter().map(|s| &s.name)),
         snapshots,
@@ -86,6 +87,21 @@ fn tie(ir: &Program, pools: &mut [PoolPlan], steps: &mut [Option<StepPlan>]) {
             pools[memory as usize].memory_of.push(i as u32);
         }
     }
+}
+
+/// Stages that some run goes over together with others.
+fn flow_stages(ir: &Program) -> Vec<bool> {
+    let mut flows = vec![false; ir.stages.len()];
+    for stmt in ir.blocks.iter().flatten() {
+        let CStmt::Run(run) = stmt else { continue };
+        if run.also.is_empty() {
+            continue;
+        }
+        for r in std::iter::once(&run.stage).chain(&run.also) {
+            flows[r.base..r.base + r.count].fill(true);
+        }
+    }
+    flows
 }
 
 fn reads_attributes(e: &CExpr) -> bool {
@@ -158,6 +174,7 @@ impl Compiler<'_> {
                     },
                     work: self.b.expr(&run.work),
                     growing: run.growing.as_ref().map(|r| self.b.reference(r)),
+                    also: run.also.iter().map(|r| self.b.reference(r)).collect(),
                 };
                 self.runs.push(plan);
                 Op::Run(self.runs.len() as u32 - 1)

@@ -33,6 +33,8 @@ pub(crate) struct Compiled<'p> {
     /// The gap of renewal arrivals.
     pub(crate) gap: Option<Expr>,
     pub(crate) gauges: Vec<Expr>,
+    /// Per stage: whether it carries flows.
+    pub(crate) flows: Vec<bool>,
     /// Index within its family, per pool and per stage.
     pub(crate) pool_members: Vec<Option<usize>>,
     pub(crate) stage_members: Vec<Option<usize>>,
@@ -88,6 +90,8 @@ pub(crate) struct RunPlan {
     pub(crate) mode: Mode,
     pub(crate) work: Expr,
     pub(crate) growing: Option<Ref>,
+    /// Further stages the work goes over.
+    pub(crate) also: Vec<Ref>,
 }
 
 #[derive(Debug)]

@@ -160,7 +160,7 @@ mod tests {
     use crate::RunSettings;
 
     fn gauge(horizon: f64) -> Gauge {
-        Gauge::all(1, RunSettings { seed: 1, horizon, warmup: 10.0 }).remove(0)
+        Gauge::all(1, RunSettings { seed: 1, horizon, warmup: 10.0, coalesce: true }).remove(0)
     }
 
     /// 20 windows of 2 s; the value is k in the window k.

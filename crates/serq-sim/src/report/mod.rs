@@ -98,7 +98,7 @@ pub struct StageReport {
     pub kind: &'static str,
     /// Jobs, waiting and in service.
     pub mean_present: f64,
-    /// Share of time with at least one.
+    /// Share of time with at least one; of a stage of flows, carried work over capacity.
     pub utilisation: f64,
     pub completed: u64,
     /// Per second.
@@ -288,7 +288,10 @@ fn stage(e: &Engine<'_>, i: usize) -> StageReport {
             CStageKind::Step(_) => "step",
         },
         mean_present: s.stats.present.mean(now),
-        utilisation: s.stats.busy.mean(now),
+        utilisation: match &s.kind {
+            Kind::Flow(flow) => flow.carried.mean(now) / flow.capacity,
+            _ => s.stats.busy.mean(now),
+        },
         completed: s.stats.completed,
         throughput: s.stats.completed as f64 / span,
         mean_wait: s.stats.wait.mean(),

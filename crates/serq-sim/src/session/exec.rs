@@ -298,6 +298,18 @@ impl Engine<'_> {
     fn start_run(&mut self, s: u32, k: u32) -> Result<bool> {
         let plan = &self.c.runs[k as usize];
         let stage = self.pool_of(s, plan.stage)?;
+        let mut also = Vec::new();
+        for &r in &plan.also {
+            let other = self.pool_of(s, r)?;
+            if other == stage || also.contains(&other) {
+                return Err(Reason::new(
+                    "run-twice",
+                    format!("a run names stage `{}` twice", self.c.stage_name(other as usize)),
+                    "a flow is on a stage once: check the indices",
+                ));
+            }
+            also.push(other);
+        }
         let work = amount(self.value(s, plan.work)?, "the work of a run")?;
         let growing = match plan.growing {
             Some(pool) => Some(self.pool_of(s, pool)?),
@@ -319,7 +331,7 @@ impl Engine<'_> {
             None => None,
         };
         self.w.sessions[s as usize].pc += 1;
-        self.join(stage, Some(s), work, plan.mode, growing)?;
+        self.join_over((stage, &also), Some(s), work, plan.mode, growing)?;
         Ok(true)
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! A job is work at a stage, a session's or (moving spilled units) nobody's. Jobs live in one
 //! arena with an epoch per number, so that an event for a job that left is recognised. How a kind
-//! of stage serves is in its own file: [`queueing`] (fifo and delay), [`ps`], [`step`].
+//! of stage serves is in its own file: [`queueing`] (fifo and delay), [`ps`], [`flow`], [`step`].
 
 pub(crate) mod coast;
 pub(crate) mod estimate;
+pub(crate) mod flow;
 pub(crate) mod ps;
 pub(crate) mod queueing;
 pub(crate) mod serving;
@@ -14,8 +15,9 @@ pub(crate) mod step;
 use std::collections::VecDeque;
 
 use estimate::Estimate;
+use flow::Flow;
 use ps::Ps;
-use serq_lang::ir::{CStage, CStageKind};
+use serq_lang::ir::{CExpr, CStage, CStageKind};
 use step::Step;
 
 use crate::engine::Engine;
@@ -38,6 +40,10 @@ pub(crate) struct Job {
     /// Counts the jobs that had this number.
     pub(crate) epoch: u32,
     pub(crate) stage: u32,
+    /// Flow: further stages, and their `gap`s.
+    pub(crate) also: Box<[(u32, Option<f64>)]>,
+    /// Flow: work per second.
+    pub(crate) rate: f64,
     pub(crate) session: Option<u32>,
     pub(crate) mode: Mode,
     /// Unfinished work: all of it until a fifo or delay stage ends it, tokens left at a step stage.
@@ -60,6 +66,11 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// The stages it is at.
+    pub(crate) fn stages(&self) -> impl Iterator<Item = u32> + '_ {
+        std::iter::once(self.stage).chain(self.also.iter().map(|(s, _)| *s))
+    }
+
     /// Tokens it would take from an unlimited budget; `chunk` 0 is no cap.
     pub(crate) fn wants(&self, chunk: f64) -> f64 {
         if self.mode == Mode::Decode {
@@ -85,6 +96,8 @@ pub(crate) struct Stage {
 pub(crate) enum Kind {
     Fifo(Fifo),
     Ps(Ps),
+    /// A ps stage that carries flows.
+    Flow(Flow),
     Delay,
     Step(Step),
 }
@@ -112,13 +125,16 @@ pub(crate) struct StageStats {
 }
 
 impl Stage {
-    pub(crate) fn new(ir: &CStage, capacity: Option<Expr>) -> Self {
+    pub(crate) fn new(ir: &CStage, capacity: Option<Expr>, flows: bool) -> Self {
         let kind = match (&ir.kind, capacity) {
             (CStageKind::Fifo(c), _) => Kind::Fifo(Fifo {
                 servers: *c as usize,
                 queue: VecDeque::new(),
                 serving: Vec::new(),
             }),
+            (CStageKind::Ps(CExpr::Num(capacity)), _) if flows => {
+                Kind::Flow(Flow { capacity: *capacity, carried: TimeAverage::default() })
+            }
             (CStageKind::Ps(_), Some(capacity)) => Kind::Ps(Ps::new(capacity)),
             (CStageKind::Step(_), _) => Kind::Step(Step::default()),
             _ => Kind::Delay,
@@ -143,11 +159,25 @@ impl Engine<'_> {
         mode: Mode,
         growing: Option<u32>,
     ) -> Result<()> {
+        self.join_over((stage, &[]), session, work, mode, growing)
+    }
+
+    /// The same over further stages at once.
+    pub(crate) fn join_over(
+        &mut self,
+        (stage, also): (u32, &[u32]),
+        session: Option<u32>,
+        work: f64,
+        mode: Mode,
+        growing: Option<u32>,
+    ) -> Result<()> {
         let now = self.w.now;
         let job = Job {
             alive: true,
             epoch: 0,
             stage,
+            also: also.iter().map(|s| (*s, None)).collect(),
+            rate: 0.0,
             session,
             mode,
             work,
@@ -164,7 +194,9 @@ impl Engine<'_> {
         if let Some(s) = session {
             self.w.sessions[s as usize].status = Status::Working { job: id };
         }
-        self.w.stages[stage as usize].change_present(now, 1);
+        for s in std::iter::once(&stage).chain(also) {
+            self.w.stages[*s as usize].change_present(now, 1);
+        }
         match &mut self.w.stages[stage as usize].kind {
             Kind::Fifo(fifo) => {
                 fifo.queue.push_back(id);
@@ -172,6 +204,7 @@ impl Engine<'_> {
             }
             Kind::Delay => self.start_delay(stage, id),
             Kind::Ps(_) => self.join_ps(stage, id),
+            Kind::Flow(_) => self.join_flow(stage, id),
             Kind::Step(_) => self.join_step(stage, id),
         }
         Ok(())
@@ -208,15 +241,18 @@ impl Engine<'_> {
         let job = &self.w.jobs[id as usize];
         let (session, started) = (job.session, job.started.unwrap_or(job.joined));
         let (wait, service) = (started - job.joined, now - started);
-        let s = &mut self.w.stages[job.stage as usize];
-        s.change_present(now, -1);
-        if self.c.code.reads_estimates {
-            s.estimate.complete(job.gap, service, wait);
-        }
-        if self.warm {
-            s.stats.completed += 1;
-            s.stats.wait.add(wait);
-            s.stats.service.add(service);
+        let first = (job.stage, job.gap);
+        for (stage, gap) in std::iter::once(first).chain(job.also.iter().copied()) {
+            let s = &mut self.w.stages[stage as usize];
+            s.change_present(now, -1);
+            if self.c.code.reads_estimates {
+                s.estimate.complete(gap, service, wait);
+            }
+            if self.warm {
+                s.stats.completed += 1;
+                s.stats.wait.add(wait);
+                s.stats.service.add(service);
+            }
         }
         self.free_job(id);
         match session {
@@ -237,9 +273,13 @@ impl Engine<'_> {
             }
             Kind::Delay => {}
             Kind::Ps(_) => self.leave_ps(stage, id),
+            Kind::Flow(_) => self.leave_flow(id),
             Kind::Step(_) => self.leave_step(stage, id),
         }
-        self.w.stages[stage as usize].change_present(now, -1);
+        let job = &self.w.jobs[id as usize];
+        for s in std::iter::once(stage).chain(job.also.iter().map(|(s, _)| *s)) {
+            self.w.stages[s as usize].change_present(now, -1);
+        }
         self.free_job(id);
         if matches!(self.w.stages[stage as usize].kind, Kind::Fifo(_)) {
             self.start_waiting(stage);
