@@ -11,6 +11,8 @@ use crate::session::{Script, Session, Status};
 
 /// Sessions of a closed workload that may end at the instant of their birth, at one instant.
 const MOST_STILLBORN: u64 = 1_000_000;
+/// Sessions that renewal arrivals may bring at one instant.
+const MOST_CROWD: u64 = 100_000;
 
 impl Engine<'_> {
     /// What is there at time 0.
@@ -80,10 +82,10 @@ impl Engine<'_> {
             return Ok(gap);
         }
         self.crowd += 1;
-        if self.crowd > MOST_STILLBORN {
+        if self.crowd > MOST_CROWD {
             return Err(Reason::new(
                 "instant-loop",
-                format!("{MOST_STILLBORN} sessions came at one instant"),
+                format!("{MOST_CROWD} sessions came at one instant"),
                 "let the gap between arrivals be positive now and then",
             ));
         }
