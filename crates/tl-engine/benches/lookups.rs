@@ -71,7 +71,7 @@ fn lookups(runtime: &tokio::runtime::Runtime, span: Duration) {
     let backend = ModelBackend::new(Arc::new(shape.build(1).expect("a model")), Threads::new(1));
     let cfg = EngineConfig {
         kv_blocks: 2048,
-        block_tokens: BLOCK,
+        block_tokens: BLOCK as u32,
         prefill_chunk: CHUNK,
         ..EngineConfig::default()
     };
@@ -146,7 +146,7 @@ impl Keep {
 fn measure(span: Duration, ask: &dyn Fn()) -> Vec<Duration> {
     let until = Instant::now() + span;
     let mut taken = Vec::new();
-    while Instant::now() < until {
+    while taken.is_empty() || Instant::now() < until {
         let begun = Instant::now();
         ask();
         taken.push(begun.elapsed());

@@ -3,15 +3,17 @@
 //! A full sort of the vocabulary would cost more than the rest of the sampler. Where
 //! the number wanted is known, one pass with a rising bar finds them; where a share of
 //! the probability is wanted, one pass over the weights says where the cut surely is
-//! not, and the rest is halved until few ids are left, which are sorted. Both give
-//! exactly the beginning of the full order; where rounding leaves a doubt, the full
-//! order decides.
+//! not, and the rest is spread over buckets until few ids are left, which are sorted.
+//! Both give exactly the beginning of the full order; where rounding leaves a doubt,
+//! the full order decides.
 
 /// Where the cut may lie: quarters of the powers of two from 1 down to 2^-64.
 const CUTS: usize = 4 * 64;
 
 /// Up to so many ids are simply sorted.
 const SORTED: usize = 512;
+/// More are spread over 2^10 buckets, which fit into the first cache.
+const BUCKET_BITS: u32 = 10;
 
 /// Where the order is cut: after `last`, which is the `count`-th.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,9 @@ pub(super) struct Ranking {
     order: Vec<u32>,
     candidates: Vec<(u64, u32)>,
     packed: Vec<u64>,
+    window: Vec<u64>,
+    /// Weight and number of ids by bucket.
+    masses: Vec<(f64, usize)>,
 }
 
 /// A key that is smaller the larger `x` is. The two zeros have one key, since they
@@ -115,9 +120,10 @@ impl Ranking {
         Some(Cut { last, count: n })
     }
 
-    /// The same cut without the order: halves what is packed around where the shares reach
-    /// `share`, and sorts the few that are left. `None` when few are packed, or when the sums,
-    /// which are taken in another order than the one that counts, are too near `share` to tell.
+    /// The same cut without the order: spreads what is packed over buckets by rank, goes on with the
+    /// one in which the shares reach `share`, and sorts the few that are left. `None` when few are
+    /// packed, or when the sums, which are taken in another order than the one that counts, are
+    /// too near `share` to tell.
     fn select(
         &mut self,
         logits: &[f64],
@@ -126,40 +132,50 @@ impl Ranking {
         share: f64,
         value: impl Fn(f64) -> f64,
     ) -> Option<Cut> {
-        if self.packed.len() <= SORTED {
+        let Self { packed, window, masses, .. } = self;
+        if packed.len() <= SORTED {
             return None;
         }
         // n additions of shares whose sum is at most 1 are off by n/2 units in the last place of
         // 1 at most, in either order, and a share by half a unit of its own; four times that.
         let doubt = weights.len() as f64 * (2.0 * f64::EPSILON) + 64.0 * f64::EPSILON;
-        let whole = |packed: u64| key(value(logits[packed as u32 as usize]));
-        let by_rank = |a: &u64, b: &u64| match (a >> 32).cmp(&(b >> 32)) {
-            std::cmp::Ordering::Equal => (whole(*a), *a as u32).cmp(&(whole(*b), *b as u32)),
-            order => order,
-        };
-        let (mut before, mut count) = (0.0, 0);
-        let mut window = self.packed.as_mut_slice();
-        while window.len() > SORTED / 8 {
-            let half = window.len() / 2;
-            window.select_nth_unstable_by(half, by_rank);
-            let (first, rest) = window.split_at_mut(half);
-            let mass = first.iter().fold(0.0, |m, &p| m + weights[p as u32 as usize]) / total;
-            if before + mass >= share {
-                window = first;
-            } else {
-                before += mass;
-                count += half;
-                window = rest;
+        let weight = |packed: u64| weights[packed as u32 as usize];
+        let ranks = || packed.iter().map(|p| p >> 32);
+        let (mut first, mut last) = (ranks().min()?, ranks().max()?);
+        let (mut above, mut count) = (0.0, 0);
+        window.clear();
+        window.extend_from_slice(packed);
+        while window.len() > SORTED && last > first {
+            let shift = (64 - (last - first).leading_zeros()).saturating_sub(BUCKET_BITS);
+            let bucket = |packed: u64| (((packed >> 32) - first) >> shift) as usize;
+            masses.clear();
+            masses.resize(1 << BUCKET_BITS, (0.0, 0));
+            for &p in window.iter() {
+                let (mass, ids) = &mut masses[bucket(p)];
+                *mass += weight(p);
+                *ids += 1;
             }
+            let reached = masses.iter().position(|(mass, ids)| {
+                let reaches = (above + mass) / total >= share;
+                if !reaches {
+                    above += mass;
+                    count += ids;
+                }
+                reaches
+            })?;
+            window.retain(|&p| bucket(p) == reached);
+            first += (reached as u64) << shift;
+            last = first + (1 << shift) - 1;
         }
-        window.sort_unstable_by(by_rank);
-        for &packed in &*window {
-            let last = packed as u32;
-            let with = before + weights[last as usize] / total;
+        let whole = |packed: u64| key(value(logits[packed as u32 as usize]));
+        window.sort_unstable_by_key(|&p| (whole(p), p as u32));
+        let mut before = above / total;
+        for &p in window.iter() {
+            let with = before + weight(p) / total;
             count += 1;
             if with >= share {
                 let sure = with - share > doubt && share - before > doubt;
-                return sure.then_some(Cut { last, count });
+                return sure.then_some(Cut { last: p as u32, count });
             }
             before = with;
         }
@@ -208,15 +224,24 @@ impl Ranking {
     }
 }
 
+fn padded(rest: &[f64]) -> [f64; 4] {
+    std::array::from_fn(|i| rest.get(i).copied().unwrap_or(0.0))
+}
+
 /// A weight above which there is surely more than `mass` in sum; 0 when that takes all.
 fn cut_below(weights: &[f64], mass: f64) -> f64 {
     /// Exponent and two bits of mantissa, as in [`CUTS`]; 1 is the largest weight.
     const ONE: u64 = 1.0_f64.to_bits() >> 50;
-    let mut masses = [0.0; CUTS];
-    for &weight in weights {
-        let below = ONE.wrapping_sub(weight.to_bits() >> 50) as usize;
-        masses[below.min(CUTS - 1)] += weight;
+    // Equal weights meet in one place; four tables, so that an addition need not wait for the last.
+    let mut tables = [[0.0; CUTS]; 4];
+    let (chunks, rest) = weights.as_chunks::<4>();
+    for chunk in chunks.iter().chain(std::iter::once(&padded(rest))) {
+        for (table, weight) in tables.iter_mut().zip(chunk) {
+            let below = ONE.wrapping_sub(weight.to_bits() >> 50) as usize;
+            table[below.min(CUTS - 1)] += weight;
+        }
     }
+    let masses: [f64; CUTS] = std::array::from_fn(|i| tables.iter().map(|table| table[i]).sum());
     // These sums are taken in another order than the one that counts.
     let mass = mass * (1.0 + 1e-9);
     let mut above = 0.0;

@@ -241,16 +241,21 @@ fn keep(
     kept.clear();
     let Some(Cut { last, count }) = cut else { return };
     // Ids that rank no later than the last: a pass costs less than sorting them. Logits
-    // beyond rounding below the last one's need no division.
+    // beyond rounding below or above the last one's need no division.
     let least = logits[last as usize];
-    let (value, near) = (scale(least), least - least.abs() * 1e-12 - f64::MIN_POSITIVE);
-    kept.extend((0..).zip(logits.iter().zip(weights)).filter_map(|(id, (&l, &weight))| {
-        let stays = l >= near && {
-            let x = scale(l);
-            x > value || (x == value && id <= last)
-        };
-        stays.then_some((id, weight))
-    }));
+    let doubt = least.abs() * 1e-12 + f64::MIN_POSITIVE;
+    let (value, near, above) = (scale(least), least - doubt, least + doubt);
+    kept.reserve(count);
+    for (id, (&l, &weight)) in (0..).zip(logits.iter().zip(weights)) {
+        let stays = l > above
+            || (l >= near && {
+                let x = scale(l);
+                x > value || (x == value && id <= last)
+            });
+        if stays {
+            kept.push((id, weight));
+        }
+    }
     debug_assert_eq!(kept.len(), count);
 }
 
