@@ -26,8 +26,14 @@ const MM1: &str = "
 ";
 
 fn main() {
-    mm1();
-    vllm();
+    // `mm1` or `vllm` among the arguments runs that part alone.
+    let only = |name: &str| std::env::args().skip(1).any(|a| a == name);
+    if !only("vllm") {
+        mm1();
+    }
+    if !only("mm1") {
+        vllm();
+    }
 }
 
 fn compile(name: &str, text: &str) -> Program {
@@ -126,7 +132,7 @@ fn by_hand(lambda: f64, mean: f64, horizon: f64) -> (u64, f64) {
 
 fn vllm() {
     let mut program = compile("vllm_azure.sq", include_str!("vllm_azure.sq"));
-    let path = std::env::args().skip(1).find(|a| !a.starts_with('-'));
+    let path = std::env::args().skip(1).find(|a| a.contains(['/', '.']));
     let path = path.or_else(|| std::env::var("SERQ_AZURE").ok());
     let (what, lengths) = match path {
         Some(path) => match std::fs::read_to_string(&path) {

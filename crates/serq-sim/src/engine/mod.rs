@@ -76,6 +76,8 @@ pub(crate) struct Engine<'p> {
     active_stages: Vec<u32>,
     /// Whether another look would find nothing to do: set when an instant has settled.
     pub(crate) calm: bool,
+    /// Coasting engines whose residents' work and positions are to be brought up to date.
+    pub(crate) lagging: Vec<u32>,
 }
 
 impl<'p> Engine<'p> {
@@ -140,6 +142,7 @@ impl<'p> Engine<'p> {
             stillborn_at: -1.0,
             done: Vec::new(),
             calm: false,
+            lagging: Vec::new(),
             active_stages: (0..ir.stages.len() as u32)
                 .filter(|i| active(&ir.stages[*i as usize].kind))
                 .collect(),
@@ -168,6 +171,7 @@ impl<'p> Engine<'p> {
                 }
             }
         }
+        self.catch_up();
         if drains {
             self.settings.horizon = self.w.now;
             if self.w.now <= self.settings.warmup && self.settings.warmup > 0.0 {
@@ -194,17 +198,18 @@ impl<'p> Engine<'p> {
         let Some((at, event)) = self.events.pop() else { return Ok(()) };
         self.w.now = at;
         self.handled += 1;
+        if let Event::IterEnd { stage } = event
+            && self.coast(stage)?
+        {
+            return Ok(());
+        }
+        self.catch_up();
         match event {
             Event::Arrive => self.arrive()?,
             Event::Finish { job, epoch } => self.finish(job, epoch)?,
             Event::Shared { stage, epoch } => self.finish_shared(stage, epoch)?,
             Event::Flow { job, epoch } => self.finish_flow(job, epoch)?,
-            Event::IterEnd { stage } => {
-                if self.coast(stage)? {
-                    return Ok(());
-                }
-                self.end_iteration(stage)?;
-            }
+            Event::IterEnd { stage } => self.end_iteration(stage)?,
             Event::LeaseEnd { session, lease } => self.expire(session, lease)?,
             Event::EndWarmup => self.end_warmup(),
         }
@@ -312,7 +317,9 @@ impl<'p> Engine<'p> {
     /// nobody waits for room that is not a stage's to give, and no stage is about to start.
     fn is_calm(&self) -> bool {
         let waits = |(i, p): (usize, &Pool)| {
-            !p.growers.is_empty() || (p.queue.len() > 0 && self.c.pools[i].admit_via.is_none())
+            let plan = &self.c.pools[i];
+            // Live keys may change who is first by time alone.
+            !p.growers.is_empty() || (p.queue.len() > 0 && (plan.live || plan.admit_via.is_none()))
         };
         !self.trace_iterations
             && !self.w.pools.iter().enumerate().any(waits)

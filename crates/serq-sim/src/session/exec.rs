@@ -236,6 +236,9 @@ impl Engine<'_> {
             }
             _ => {}
         }
+        if matches!(c.ops[c.turn as usize], Op::Return) {
+            return Ok(());
+        }
         self.workload(s, c.turn, Rng::stream(self.seed, Purpose::Workload, serial, number))
     }
 

@@ -137,7 +137,9 @@ impl Engine<'_> {
         let from = s as usize * self.w.width;
         self.w.attrs[from..from + self.w.width].fill(0.0);
         *self.w.attr_mut(s, c.slots.serial as u32) = serial as f64;
-        self.workload(s, c.init, Rng::stream(self.seed, Purpose::Workload, serial, 0))?;
+        if !matches!(c.ops[c.init as usize], crate::program::Op::Return) {
+            self.workload(s, c.init, Rng::stream(self.seed, Purpose::Workload, serial, 0))?;
+        }
         if let Arrival::Sessions(all) = &c.ir.arrival {
             for preset in &all[serial as usize].attrs {
                 *self.w.attr_mut(s, preset.0 as u32) = preset.1;

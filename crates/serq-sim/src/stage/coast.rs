@@ -20,7 +20,7 @@ use crate::program::StepPlan;
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Iterations between two looks at the event list: progress is reported from there.
-const MOST: u32 = 1 << 16;
+const MOST: u64 = 1 << 16;
 
 /// What may be concluded from a step stage's expressions alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +33,11 @@ pub(crate) struct Coasting {
 }
 
 impl Coasting {
+    /// Whether budget and chunk are constants.
+    pub(crate) fn ignores_residents(self) -> bool {
+        self.budget.is_some()
+    }
+
     pub(crate) fn of(step: &CStep) -> Self {
         let keys: &[CExpr] = match &step.serve {
             CServe::By(keys) => keys,
@@ -91,6 +96,19 @@ struct Rest {
     starts: u64,
 }
 
+/// Where a coasting engine is. Valid until something but [`Engine::coast`] touches its residents or
+/// begins an iteration; work and positions lag behind by `pending` tokens until
+/// [`Engine::catch_up`], which comes before anybody can look at them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Coast {
+    /// As in [`Rest`], from here.
+    ends: u64,
+    starts: u64,
+    /// Seconds an iteration lasts until an allocation grows.
+    cost: f64,
+    pending: u64,
+}
+
 impl Engine<'_> {
     /// An iteration of the stage ends now, and with it all those that follow and decide nothing.
     /// True if the last one begun is scheduled to end; false if the one that ends now must be
@@ -101,63 +119,83 @@ impl Engine<'_> {
             return Ok(false);
         }
         let at = stage as usize;
-        let Some(StepPlan { coasting, cost, .. }) = &self.w.plans[at] else { return Ok(false) };
-        let (coasting, cost) = (*coasting, *cost);
-        let Some(budget) = coasting.budget else { return Ok(false) };
-        if !self.would_serve_the_same(stage, budget) || !self.nobody_fits(stage, budget)? {
+        let Some(plan) = &self.w.plans[at] else { return Ok(false) };
+        let Some(budget) = plan.coasting.budget else { return Ok(false) };
+        let waits = plan.queues.iter().any(|p| self.w.pools[*p as usize].queue.len() > 0);
+        if waits && !self.nobody_fits(stage, budget)? {
             return Ok(false);
         }
-        let mut total = 0;
         let (warm, warm_at, horizon) = (self.warm, self.warm_at, self.settings.horizon);
-        loop {
-            let rest = self.rest(stage);
-            if rest.ends == 0 || (rest.starts == 0 && !self.growths_fit(stage)) {
-                return Ok(false);
-            }
-            let most = if coasting.steady_cost { rest.ends.min(rest.starts) } else { 1 };
-            // The first one ends and the next starts: state first, since the cost may read it.
-            self.end_coasted(stage);
-            if rest.starts == 0 {
-                self.grow_residents(stage);
-            }
-            self.advance_residents(stage, 1.0);
-            let vars = self.assigned_vars(stage);
-            let cost = self
-                .iteration_cost(stage, cost, &vars)
-                .map_err(|r| r.about(Subject::Stage(stage)))?;
-            let mut now = self.w.now;
+        for count in 0.. {
             let s = &mut self.w.stages[at];
             let Kind::Step(step) = &mut s.kind else { return Ok(false) };
-            let tokens = vars[Ctx::Ntok as usize];
-            let mut done = 1;
-            let next = loop {
-                step.started = now;
-                s.stats.iterations += 1;
-                let next = now + cost;
-                total += 1;
-                if next >= limit || next > horizon || total >= MOST {
-                    break Some(next);
+            let c = &mut step.coast;
+            if c.ends > 0 && c.starts > 0 {
+                if c.pending == 0 {
+                    self.lagging.push(stage);
                 }
-                now = next;
-                self.handled += 1;
-                if done >= most {
-                    break None;
-                }
-                done += 1;
+                c.pending += 1;
+                c.ends -= 1;
+                c.starts -= 1;
                 if warm {
-                    s.stats.split[1] += now - step.started.max(warm_at);
-                    s.stats.tokens[1] += tokens;
+                    s.stats.split[1] += self.w.now - step.started.max(warm_at);
+                    s.stats.tokens[1] += step.assigned.len() as f64;
                 }
-            };
+            } else if !self.refresh(stage, budget)? {
+                return Ok(false);
+            }
+            let s = &mut self.w.stages[at];
+            let Kind::Step(step) = &mut s.kind else { return Ok(false) };
+            step.started = self.w.now;
             step.running = true;
-            self.w.now = now;
-            if done > 1 {
-                self.advance_residents(stage, (done - 1) as f64);
-            }
-            if let Some(next) = next {
+            s.stats.iterations += 1;
+            let next = self.w.now + step.coast.cost;
+            if next >= limit || next > horizon || count == MOST {
                 self.schedule(next, Event::IterEnd { stage });
-                return Ok(true);
+                break;
             }
+            self.w.now = next;
+            self.handled += 1;
+        }
+        Ok(true)
+    }
+
+    /// Looks at every resident: if the iteration that ends now and the one that follows decide
+    /// nothing, ends the first, does what the second begins with, and notes how far that goes on.
+    fn refresh(&mut self, stage: u32, budget: f64) -> Result<bool> {
+        self.catch_up();
+        if !self.would_serve_the_same(stage, budget) {
+            return Ok(false);
+        }
+        let rest = self.rest(stage);
+        if rest.ends == 0 || (rest.starts == 0 && !self.growths_fit(stage)) {
+            return Ok(false);
+        }
+        let Some(StepPlan { coasting, cost, .. }) = &self.w.plans[stage as usize] else {
+            return Ok(false);
+        };
+        let (steady, cost) = (coasting.steady_cost, *cost);
+        // State first: the cost may read it.
+        self.end_coasted(stage);
+        if rest.starts == 0 {
+            self.grow_residents(stage);
+        }
+        self.advance_residents(stage, 1.0);
+        let vars = self.assigned_vars(stage);
+        let cost =
+            self.iteration_cost(stage, cost, &vars).map_err(|r| r.about(Subject::Stage(stage)))?;
+        let rest = if steady { self.rest(stage) } else { Rest { ends: 0, starts: 0 } };
+        let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else { return Ok(false) };
+        step.coast = Coast { ends: rest.ends, starts: rest.starts, cost, pending: 0 };
+        Ok(true)
+    }
+
+    /// Brings work and positions of all coasting engines up to date.
+    pub(crate) fn catch_up(&mut self) {
+        while let Some(stage) = self.lagging.pop() {
+            let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else { continue };
+            let tokens = std::mem::take(&mut step.coast.pending);
+            self.advance_residents(stage, tokens as f64);
         }
     }
 
@@ -198,6 +236,7 @@ impl Engine<'_> {
         Ok(true)
     }
 
+    /// How far the residents of an engine go on as they do.
     fn rest(&self, stage: u32) -> Rest {
         let w = &self.w;
         let mut rest = Rest { ends: 0, starts: u64::MAX };
@@ -221,7 +260,8 @@ impl Engine<'_> {
         let most = |x: f64| if x < EXACT { x as u64 } else { 1 };
         rest.ends = most(work).saturating_sub(1);
         if room < f64::INFINITY {
-            rest.starts = if whole || room < 1.0 { most(room) } else { 1 };
+            // Others are counted one by one.
+            rest.starts = if whole { most(room) } else { u64::from(room >= 1.0) };
         }
         rest
     }

@@ -8,6 +8,7 @@
 
 use serq_lang::ir::Ctx;
 
+use super::coast::Coast;
 use super::serving::Order;
 use super::{Job, Kind, Mode};
 use crate::engine::Engine;
@@ -41,6 +42,7 @@ pub(crate) struct Step {
     pub(super) order: Order,
     pub(super) attention: f64,
     pub(super) started: f64,
+    pub(super) coast: Coast,
 }
 
 impl Step {
@@ -73,6 +75,7 @@ impl Engine<'_> {
         let admission = jobs[id as usize].admission;
         let at = step.residents.partition_point(|j| jobs[*j as usize].admission <= admission);
         step.residents.insert(at, id);
+        step.coast = Coast::default();
         step.membership += 1;
         step.cursor = step.cursor.min(at);
         step.news += 1;
@@ -106,6 +109,7 @@ impl Engine<'_> {
         let from = step.residents.partition_point(|j| jobs[*j as usize].admission < admission);
         if let Some(k) = step.residents[from..].iter().position(|j| *j == id) {
             step.residents.remove(from + k);
+            step.coast = Coast::default();
             step.membership += 1;
             step.cursor -= usize::from(from + k < step.cursor);
         }
@@ -151,8 +155,12 @@ impl Engine<'_> {
 
     /// Evaluates budget and chunk; with exclusive prefill, says which resident alone is served.
     fn begin(&mut self, stage: u32) -> Result<(Vars, f64, Option<u32>)> {
-        let snapshot = self.w.residents_vars(stage);
-        let Some(plan) = &self.w.plans[stage as usize] else { return Ok((snapshot, 0.0, None)) };
+        let Some(plan) = &self.w.plans[stage as usize] else { return Ok((NO_VARS, 0.0, None)) };
+        let snapshot = if plan.coasting.ignores_residents() && plan.serve.is_empty() {
+            NO_VARS
+        } else {
+            self.w.residents_vars(stage)
+        };
         let (budget, chunk, exclusive) = (plan.budget, plan.chunk, plan.exclusive);
         let env = Env::stage(&snapshot);
         let budget = amount_or_inf(self.stage_value(stage, budget, &env)?, "the budget")?;
@@ -162,6 +170,7 @@ impl Engine<'_> {
             return Ok((snapshot, chunk, None));
         };
         step.number += 1;
+        step.coast = Coast::default();
         step.filling = true;
         step.assigned.clear();
         step.left = budget;
