@@ -38,3 +38,33 @@ fn memory_does_not_grow_with_the_run() {
         assert!(b <= 2 * a + 20, "{short:?} became {long:?}");
     }
 }
+
+/// A decode of 1000 tokens is a handful of events in the list, with and without somebody who waits
+/// for its slot, and a thousand for the report.
+#[test]
+fn iterations_that_decide_nothing_are_no_events() {
+    let text = "
+        pool slots { cap 1; admit via E; }
+        pool kv { cap 4000; block 16; preempt lifo; }
+        stage E : step { budget 100; cost 0.25; memory kv; }
+        workload { arrive batch (2); }
+        session {
+          hold slots (1), kv (16) { run E decode (1000) growing kv; }
+        }
+        run { horizon 1000; }";
+    let compiled = serq_lang::compile("test.sq", text.as_bytes(), &[]);
+    let ir = compiled.program.expect("valid");
+    let events = |coalesce| {
+        let options = crate::Options { coalesce, ..crate::Options::default() };
+        let settings = crate::settings(&ir, &options).unwrap();
+        let (c, plans, capacities) = program::compile(&ir);
+        let mut observer = NoObserver;
+        let mut e = Engine::new(&c, (plans, capacities), settings, &mut observer);
+        e.run().unwrap();
+        (e.scheduled, e.handled, e.w.now)
+    };
+    assert_eq!(events(false), (2000, 2000, 500.0));
+    let (scheduled, handled, end) = events(true);
+    assert_eq!((handled, end), (2000, 500.0));
+    assert!(scheduled < 20, "{scheduled}");
+}
