@@ -117,6 +117,18 @@ pub(crate) fn amount_or_inf(value: f64, what: &str) -> Result<f64> {
     if value == f64::INFINITY { Ok(value) } else { amount(value, what) }
 }
 
+/// An amount of an integral engine or its memory must be whole.
+pub(crate) fn whole(value: f64, integral: bool, what: &str) -> Result<f64> {
+    if !integral || !value.is_finite() || value.fract() == 0.0 {
+        return Ok(value);
+    }
+    Err(Reason::new(
+        "integral",
+        format!("{what} is {value}, and the engine counts whole tokens"),
+        "round it with `floor` or `ceil`, or take `integral` out",
+    ))
+}
+
 #[cold]
 fn bad_amount(value: f64, what: &str) -> Box<Reason> {
     Reason::new(

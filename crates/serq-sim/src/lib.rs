@@ -159,7 +159,10 @@ pub fn run(
 ) -> Result<Report, RunError> {
     validate(program).map_err(RunError::Invalid)?;
     let settings = settings(program, options)?;
-    not_yet(program)?;
+    if let Some(pool) = program.pools.iter().find(|p| p.shared) {
+        let text = format!("pool `{}` is shared, which this version does not run", pool.name);
+        return Err(RunError::Options(text));
+    }
     if let Some(Trace::File(name)) = &program.trace {
         let text = format!("the trace \"{name}\" was not read: put its sessions into the program");
         return Err(RunError::Options(text));
@@ -168,23 +171,6 @@ pub fn run(
     let mut engine = engine::Engine::new(&compiled, (plans, capacities), settings, observer);
     engine.run()?;
     Ok(report::make(&mut engine, &options.quantiles))
-}
-
-/// What the form has and this engine does not run.
-fn not_yet(p: &Program) -> Result<(), RunError> {
-    use serq_lang::ir::{CStageKind, CStmt};
-    let integral = p.stages.iter().any(|s| matches!(&s.kind, CStageKind::Step(s) if s.integral));
-    let stmts = || p.blocks.iter().flatten();
-    let booked = stmts().any(|s| matches!(s, CStmt::Book(_) | CStmt::Enter(_)));
-    let found = [
-        (integral, "integral engines"),
-        (booked, "bookings"),
-        (p.pools.iter().any(|p| p.shared), "shared pools"),
-    ];
-    match found.iter().find(|(used, _)| *used) {
-        Some((_, what)) => Err(RunError::Options(format!("{what} are not run yet"))),
-        None => Ok(()),
-    }
 }
 
 fn settings(program: &Program, options: &Options) -> Result<RunSettings, RunError> {

@@ -4,7 +4,9 @@
 //! that, since a check looks at everything.
 
 use super::Engine;
-use crate::session::Status;
+use crate::pool::booking::{Booking, State};
+use crate::pool::queue::Who;
+use crate::session::{Session, Status};
 use crate::stage::{Job, Kind};
 
 /// The invariants, by name.
@@ -12,13 +14,13 @@ use crate::stage::{Job, Kind};
 pub(crate) enum Invariant {
     /// Allocated and cached units of a pool never exceed its cap.
     Capacity,
-    /// What a pool counts as used is what holds and leases have.
+    /// What a pool counts as used is what holds, leases and granted bookings have.
     UsedIsHeldAndLeased,
     /// What a pool counts as cached is what its entries have.
     CachedIsEntries,
-    /// A pool counts one holder per active claim and lease.
+    /// A pool counts one holder per active claim, lease and granted booking.
     HoldersAreOwned,
-    /// A waiting session stands in the queue its status names, exactly once.
+    /// A waiting session stands in the queue its status names, exactly once; so does a waiting booking.
     WaitersStandInQueues,
     /// A stage's population is the jobs that name it.
     PopulationIsJobs,
@@ -53,7 +55,9 @@ impl Engine<'_> {
         let (mut held, mut holders) = (vec![0.0; pools], vec![0usize; pools]);
         for s in w.sessions.iter().filter(|s| s.is_alive()) {
             let claims = s.claims.iter().filter(|c| c.active).map(|c| (c.pool, c.alloc));
-            for (p, alloc) in claims.chain(s.leases.iter().map(|l| (l.pool, l.alloc))) {
+            let booked = s.bookings.iter().flat_map(Booking::granted).map(|c| (c.pool, c.units));
+            let leased = s.leases.iter().map(|l| (l.pool, l.alloc));
+            for (p, alloc) in claims.chain(leased).chain(booked) {
                 held[p as usize] += alloc;
                 holders[p as usize] += 1;
             }
@@ -81,10 +85,17 @@ impl Engine<'_> {
                 let text = format!("{said}, holders {} and {}", p.holders, holders[i]);
                 return Some((Invariant::HoldersAreOwned, text));
             }
-            let queued =
-                |s: u32| w.sessions[s as usize].status == Status::Queued { pool: i as u32 };
-            let waiting =
-                w.sessions.iter().filter(|s| s.status == Status::Queued { pool: i as u32 }).count();
+            let books = |s: &Session| {
+                let k = s.is_alive().then(|| s.booking(i as u32)).flatten();
+                k.is_some_and(|k| s.bookings[k].state == State::Waiting)
+            };
+            let waits = |s: &Session| s.status == Status::Queued { pool: i as u32 };
+            let queued = |who: Who| match who {
+                Who::Session(s) => waits(&w.sessions[s as usize]),
+                Who::Booking(s) => books(&w.sessions[s as usize]),
+            };
+            let count = |s: &Session| usize::from(waits(s)) + usize::from(books(s));
+            let waiting: usize = w.sessions.iter().map(count).sum();
             if !p.queue.iter().all(queued) || waiting != p.queue.len() {
                 return Some((Invariant::WaitersStandInQueues, said));
             }

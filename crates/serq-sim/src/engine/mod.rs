@@ -282,7 +282,7 @@ impl<'p> Engine<'p> {
                 self.share_flows();
             }
             if !again {
-                self.calm = self.settings.coalesce && self.c.gauges.is_empty() && self.is_calm();
+                self.calm = self.settings.coalesce && self.c.coasts && self.is_calm();
                 return Ok(());
             }
         }

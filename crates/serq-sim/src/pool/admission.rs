@@ -5,10 +5,11 @@
 //! need be. The first head that does not fit blocks its queue.
 
 use crate::engine::Engine;
-use crate::error::{Reason, Result, Subject, amount};
+use crate::error::{Reason, Result, Subject, amount, whole};
 use crate::expr::{Env, NO_VARS};
+use crate::pool::booking::State;
 use crate::pool::cache::Entry;
-use crate::pool::queue::Keys;
+use crate::pool::queue::{Keys, Who};
 use crate::session::exec::not_a_number;
 use crate::session::{Claim, Hold, Pending, Status};
 use crate::stage::Kind;
@@ -72,6 +73,9 @@ impl Engine<'_> {
                 None => 0.0,
             };
             let at = w.sessions[s as usize].pending[i].pool;
+            let integral = c.pools[at as usize].integral;
+            let units = whole(units, integral, "a hold's units")?;
+            let reserve = whole(reserve, integral, "a hold's reserve")?;
             let pool = &w.pools[at as usize];
             let (units, need) = (pool.round_up(units), pool.round_up(units.max(reserve)));
             if need > pool.cap {
@@ -114,16 +118,16 @@ impl Engine<'_> {
         let keys = if front || plan.queue.is_empty() || plan.live {
             None
         } else {
-            Some(Keys::new(&self.queue_keys(s, p)?))
+            Some(Keys::new(&self.queue_keys(Who::Session(s), p)?))
         };
         let session = &mut self.w.sessions[s as usize];
         session.status = Status::Queued { pool: p };
         session.queued_at = now;
         let pool = &mut self.w.pools[p as usize];
         match (front, keys) {
-            (true, _) => pool.queue.rejoin(s),
-            (false, Some(keys)) => pool.queue.join_by(s, keys),
-            (false, None) => pool.queue.join(s),
+            (true, _) => pool.queue.rejoin(Who::Session(s)),
+            (false, Some(keys)) => pool.queue.join_by(Who::Session(s), keys),
+            (false, None) => pool.queue.join(Who::Session(s)),
         }
         pool.note_queue(now);
         if !front {
@@ -133,10 +137,16 @@ impl Engine<'_> {
     }
 
     /// The keys of a pool's queue for a session, as they are now.
-    fn queue_keys(&mut self, s: u32, p: u32) -> Result<Vec<f64>> {
+    pub(crate) fn queue_keys(&mut self, who: Who, p: u32) -> Result<Vec<f64>> {
+        let s = who.session();
         let Engine { w, c, session_rng, .. } = self;
         let mut vars = NO_VARS;
-        vars[Ctx::Waited as usize] = w.now - w.sessions[s as usize].queued_at;
+        let session = &w.sessions[s as usize];
+        let since = match who {
+            Who::Session(_) => session.queued_at,
+            Who::Booking(_) => session.booking(p).map_or(w.now, |k| session.bookings[k].queued_at),
+        };
+        vars[Ctx::Waited as usize] = w.now - since;
         let env = Env { vars: &vars, ..Env::session(w, s) };
         let rng = &mut session_rng[s as usize];
         let mut keys = Vec::with_capacity(c.pools[p as usize].queue.len());
@@ -157,24 +167,24 @@ impl Engine<'_> {
     }
 
     /// Who is next in a queue: its head, or, by live keys, whose are smallest now.
-    fn select(&mut self, p: u32) -> Result<Option<u32>> {
+    fn select(&mut self, p: u32) -> Result<Option<Who>> {
         let queue = &self.w.pools[p as usize].queue;
         if !self.c.pools[p as usize].live || queue.head_is_back() || queue.len() < 2 {
             return Ok(queue.head());
         }
-        let waiting: Vec<u32> = queue.iter().collect();
-        let mut best: Option<(Vec<f64>, u32)> = None;
-        for s in waiting {
-            let keys = self.queue_keys(s, p)?;
+        let waiting: Vec<Who> = queue.iter().collect();
+        let mut best: Option<(Vec<f64>, Who)> = None;
+        for who in waiting {
+            let keys = self.queue_keys(who, p)?;
             if best.as_ref().is_none_or(|(least, _)| keys < *least) {
-                best = Some((keys, s));
+                best = Some((keys, who));
             }
         }
-        Ok(best.map(|(_, s)| s))
+        Ok(best.map(|(_, who)| who))
     }
 
     /// Somebody new waits: whoever admits from this queue has a reason to try.
-    fn note_news(&mut self, p: u32) {
+    pub(crate) fn note_news(&mut self, p: u32) {
         match self.c.pools[p as usize].admit_via {
             None => self.plain_news += 1,
             Some(stage) => {
@@ -212,7 +222,11 @@ impl Engine<'_> {
 
     /// Tries the head of a queue, for the scheduler of a stage if one serves it.
     fn admit_head(&mut self, p: u32, stage: Option<u32>) -> Result<Attempt> {
-        let Some(s) = self.select(p)? else { return Ok(Attempt::Empty) };
+        let s = match self.select(p)? {
+            None => return Ok(Attempt::Empty),
+            Some(Who::Booking(s)) => return self.grant(p, s),
+            Some(Who::Session(s)) => s,
+        };
         let pc = self.w.sessions[s as usize].pc;
         self.w.attempt = stage.map(|stage| (stage, self.budget_of(stage)));
         let outcome = self.attempt(p, s);
@@ -231,7 +245,7 @@ impl Engine<'_> {
         let plan = self.pending_plan(s);
         let over = self.measure(s, plan)?;
         if let Some(pool) = over {
-            self.leave_queue(p, s);
+            self.leave_queue(p, Who::Session(s));
             self.reject(s, pool)?;
             return Ok(Attempt::Rejected);
         }
@@ -241,7 +255,10 @@ impl Engine<'_> {
             return Ok(Attempt::Blocked);
         }
         let reuse = match self.c.holds[plan as usize].reuse {
-            Some(e) => Some(amount(self.value(s, e)?, "the prefix to reuse")?),
+            Some(e) => {
+                let reuse = amount(self.value(s, e)?, "the prefix to reuse")?;
+                Some(whole(reuse, self.c.holds[plan as usize].integral, "the prefix to reuse")?)
+            }
             None => None,
         };
         for (slot, e) in &self.c.holds[plan as usize].binds {
@@ -251,22 +268,22 @@ impl Engine<'_> {
             }
             *self.w.attr_mut(s, *slot) = value;
         }
-        self.leave_queue(p, s);
+        self.leave_queue(p, Who::Session(s));
         self.admit(s, plan, reuse)?;
         Ok(Attempt::Admitted)
     }
 
-    fn leave_queue(&mut self, p: u32, s: u32) {
+    pub(crate) fn leave_queue(&mut self, p: u32, who: Who) {
         let now = self.w.now;
         let pool = &mut self.w.pools[p as usize];
-        pool.queue.remove(s);
+        pool.queue.remove(who);
         pool.note_queue(now);
     }
 
     /// The plan of the hold a queued session waits for.
     pub(crate) fn pending_plan(&self, s: u32) -> u32 {
         match self.c.ops[self.w.sessions[s as usize].pc as usize] {
-            crate::program::Op::Hold(plan) => plan,
+            crate::program::Op::Hold(plan) | crate::program::Op::Enter(plan) => plan,
             _ => 0,
         }
     }
@@ -308,12 +325,18 @@ impl Engine<'_> {
         session.holds.push(Hold { plan, pc: session.pc, first, touched: false });
         session.admission = record;
         session.pc += 1;
+        if self.c.holds[plan as usize].booked.is_some() {
+            let first = session.claims[first as usize].pool;
+            if let Some(k) = session.booking(first) {
+                session.bookings[k].state = State::Opened;
+            }
+        }
         self.wake(s)
     }
 
     /// Takes the session's own prefix out of the cache; what may not be reused of it stays, dead.
     /// Returns the units reused.
-    fn consume(&mut self, s: u32, p: u32, reuse: Option<f64>) -> f64 {
+    pub(crate) fn consume(&mut self, s: u32, p: u32, reuse: Option<f64>) -> f64 {
         let now = self.w.now;
         let Some(at) = self.w.sessions[s as usize].own_entry(p) else { return 0.0 };
         self.w.sessions[s as usize].forget_entry(p);

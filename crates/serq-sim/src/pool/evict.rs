@@ -6,7 +6,6 @@ use crate::engine::Engine;
 use crate::error::{Reason, Result, Subject, amount};
 use crate::expr::{Env, NO_VARS, Vars};
 use crate::pool::cache::Entry;
-use crate::session::Status;
 use crate::stage::Mode;
 
 impl Engine<'_> {
@@ -156,8 +155,7 @@ impl Engine<'_> {
 
 fn entry_vars(w: &crate::world::World, entry: &Entry, size: f64) -> Vars {
     let mut vars = NO_VARS;
-    let waits =
-        entry.owner.is_some_and(|s| matches!(w.sessions[s as usize].status, Status::Queued { .. }));
+    let waits = entry.owner.is_some_and(|s| w.sessions[s as usize].status.is_queued());
     vars[Ctx::Size as usize] = size;
     vars[Ctx::Age as usize] = w.now - entry.last;
     vars[Ctx::Last as usize] = entry.last;

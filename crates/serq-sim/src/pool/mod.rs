@@ -1,9 +1,10 @@
 //! Counted units: who holds them, who waits, what stays cached.
 //!
 //! The data is here; the rules that involve sessions are the engine's, one file each:
-//! [`admission`], [`release`], [`growth`], [`preempt`] and [`evict`].
+//! [`admission`], [`booking`], [`release`], [`growth`], [`preempt`] and [`evict`].
 
 pub(crate) mod admission;
+pub(crate) mod booking;
 pub(crate) mod cache;
 pub(crate) mod evict;
 pub(crate) mod growth;

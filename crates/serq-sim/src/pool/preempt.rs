@@ -7,6 +7,7 @@
 
 use crate::engine::Engine;
 use crate::error::{EPS, Result, Subject};
+use crate::pool::queue::Who;
 use crate::session::Status;
 use crate::stage::Kind;
 
@@ -45,12 +46,20 @@ impl Engine<'_> {
         let at = session.hold_of(claim as usize);
         let hold = session.holds[at];
         let position = if hold.touched { c.position } else { 0.0 };
+        let first = session.claims[hold.first as usize].pool;
         self.note_stuck(s, c.pool, position);
         *self.w.attr_mut(s, self.c.slots.computed as u32) = position;
         self.unwind(s, at)?;
         self.w.sessions[s as usize].pc = hold.pc;
         self.w.pools[c.pool as usize].stats.preemptions += 1;
         self.preemptions += 1;
+        if self.c.holds[hold.plan as usize].booked.is_some() {
+            let session = &mut self.w.sessions[s as usize];
+            if let Some(k) = session.booking(first) {
+                session.pending.clone_from(&session.bookings[k].claims);
+            }
+            return self.enqueue(s, true);
+        }
         self.name_pools(s, hold.plan).map_err(|r| r.about(Subject::Op(hold.pc)).of(s))?;
         self.enqueue(s, true)
     }
@@ -83,10 +92,12 @@ impl Engine<'_> {
                     self.release_claim(s, k, keep);
                 }
             }
+            self.close_booking(s, hold, true);
             let session = &mut self.w.sessions[s as usize];
             session.claims.truncate(hold.first as usize);
             session.holds.pop();
         }
+        self.cancel_bookings(s, Some(down_to));
         Ok(())
     }
 
@@ -94,11 +105,11 @@ impl Engine<'_> {
     pub(crate) fn detach(&mut self, s: u32) {
         let now = self.w.now;
         match self.w.sessions[s as usize].status {
-            Status::Gone | Status::Executing => {}
+            Status::Gone | Status::Executing | Status::Booked { .. } => {}
             Status::Ready => self.ready.retain(|r| *r != s),
             Status::Queued { pool } => {
                 let pool = &mut self.w.pools[pool as usize];
-                pool.queue.remove(s);
+                pool.queue.remove(Who::Session(s));
                 pool.note_queue(now);
             }
             Status::Growing { pool } => {

@@ -6,6 +6,23 @@
 
 use std::collections::VecDeque;
 
+/// Who stands in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// A session that waits for admission.
+    Session(u32),
+    /// A session's booking, wherever the session is.
+    Booking(u32),
+}
+
+impl Who {
+    pub(crate) fn session(self) -> u32 {
+        match self {
+            Who::Session(s) | Who::Booking(s) => s,
+        }
+    }
+}
+
 /// Keys of a session; without any, or with one, nothing is allocated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Keys {
@@ -43,7 +60,7 @@ pub(crate) struct Queue {
 
 #[derive(Clone, Debug)]
 struct Waiting {
-    session: u32,
+    who: Who,
     /// `None` ahead of every key.
     keys: Option<Keys>,
 }
@@ -53,28 +70,28 @@ impl Queue {
         self.waiting.len()
     }
 
-    pub(crate) fn head(&self) -> Option<u32> {
-        self.waiting.front().map(|w| w.session)
+    pub(crate) fn head(&self) -> Option<Who> {
+        self.waiting.front().map(|w| w.who)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.waiting.iter().map(|w| w.session)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Who> + '_ {
+        self.waiting.iter().map(|w| w.who)
     }
 
     /// Joins at the end.
-    pub(crate) fn join(&mut self, session: u32) {
-        self.join_by(session, Keys::One(0.0));
+    pub(crate) fn join(&mut self, who: Who) {
+        self.join_by(who, Keys::One(0.0));
     }
 
     /// Joins after all whose keys are equal or smaller.
-    pub(crate) fn join_by(&mut self, session: u32, keys: Keys) {
+    pub(crate) fn join_by(&mut self, who: Who, keys: Keys) {
         let at = self.waiting.partition_point(|w| w.keys.as_ref().is_none_or(|k| k.at_most(&keys)));
-        self.waiting.insert(at, Waiting { session, keys: Some(keys) });
+        self.waiting.insert(at, Waiting { who, keys: Some(keys) });
     }
 
     /// Comes back ahead of everybody.
-    pub(crate) fn rejoin(&mut self, session: u32) {
-        self.waiting.push_front(Waiting { session, keys: None });
+    pub(crate) fn rejoin(&mut self, who: Who) {
+        self.waiting.push_front(Waiting { who, keys: None });
     }
 
     /// Whether the first is ahead of every key.
@@ -82,40 +99,44 @@ impl Queue {
         self.waiting.front().is_some_and(|w| w.keys.is_none())
     }
 
-    pub(crate) fn remove(&mut self, session: u32) {
-        if self.head() == Some(session) {
+    pub(crate) fn remove(&mut self, who: Who) {
+        if self.head() == Some(who) {
             self.waiting.pop_front();
         } else {
-            self.waiting.retain(|w| w.session != session);
+            self.waiting.retain(|w| w.who != who);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Keys, Queue};
+    use super::{Keys, Queue, Who};
+
+    fn order(q: &Queue) -> Vec<u32> {
+        q.iter().map(Who::session).collect()
+    }
 
     #[test]
     fn order_is_preempted_then_key_then_joining() {
         let mut q = Queue::default();
         for (session, key) in [(0, 2.0), (1, 1.0), (2, 2.0), (3, 1.0), (4, f64::INFINITY)] {
-            q.join_by(session, Keys::One(key));
+            q.join_by(Who::Session(session), Keys::One(key));
         }
-        q.rejoin(5);
-        q.rejoin(6);
-        q.join_by(7, Keys::One(f64::NEG_INFINITY));
-        assert_eq!(q.iter().collect::<Vec<_>>(), [6, 5, 7, 1, 3, 0, 2, 4]);
-        q.remove(1);
-        q.remove(6);
-        assert_eq!((q.head(), q.len()), (Some(5), 6));
+        q.rejoin(Who::Session(5));
+        q.rejoin(Who::Session(6));
+        q.join_by(Who::Session(7), Keys::One(f64::NEG_INFINITY));
+        assert_eq!(order(&q), [6, 5, 7, 1, 3, 0, 2, 4]);
+        q.remove(Who::Session(1));
+        q.remove(Who::Session(6));
+        assert_eq!((q.head(), q.len()), (Some(Who::Session(5)), 6));
         let mut q = Queue::default();
-        (0..3).for_each(|s| q.join(s));
-        assert_eq!(q.iter().collect::<Vec<_>>(), [0, 1, 2]);
+        (0..3).for_each(|s| q.join(Who::Session(s)));
+        assert_eq!(order(&q), [0, 1, 2]);
         let mut q = Queue::default();
         for (session, keys) in [(0, [2.0, 1.0]), (1, [1.0, 9.0]), (2, [2.0, 0.0]), (3, [1.0, 9.0])]
         {
-            q.join_by(session, Keys::new(&keys));
+            q.join_by(Who::Session(session), Keys::new(&keys));
         }
-        assert_eq!(q.iter().collect::<Vec<_>>(), [1, 3, 2, 0]);
+        assert_eq!(order(&q), [1, 3, 2, 0]);
     }
 }

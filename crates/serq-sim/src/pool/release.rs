@@ -1,8 +1,9 @@
 //! Giving allocations back: at the end of a scope, by `release`, and when a lease ends.
 
 use crate::engine::Engine;
-use crate::error::{EPS, Reason, Result, Subject, amount, amount_or_inf};
+use crate::error::{EPS, Reason, Result, Subject, amount, amount_or_inf, whole};
 use crate::event::Event;
+use crate::pool::booking::State;
 use crate::pool::cache::Entry;
 use crate::session::Lease;
 
@@ -14,10 +15,20 @@ impl Engine<'_> {
         let c = self.c;
         let plan = &c.holds[hold.plan as usize];
         let keep = self.cache_value(s, hold.plan)?;
+        let record = self.w.sessions[s as usize].claims.get(hold.first as usize);
+        let record = record.map_or(0, |c| c.record);
         let lease = match plan.lease {
             Some((claim, time)) => {
                 let time = amount_or_inf(self.value(s, time)?, "the time of a lease")?;
-                Some((hold.first + claim, time))
+                let claim = match plan.booked.as_ref().and_then(|b| b.lease) {
+                    Some(r) => {
+                        let p = self.pool_of(s, r)?;
+                        let mut claims = self.w.sessions[s as usize].claims.iter();
+                        claims.position(|c| c.pool == p && c.record == record).map(|k| k as u32)
+                    }
+                    None => Some(hold.first + claim),
+                };
+                claim.map(|k| (k, time))
             }
             None => None,
         };
@@ -35,12 +46,15 @@ impl Engine<'_> {
         }
         let pools: Vec<u32> =
             self.w.sessions[s as usize].claims[first..].iter().map(|c| c.pool).collect();
+        self.close_booking(s, hold, false);
         let computed = self.c.slots.computed as u32;
         *self.w.attr_mut(s, computed) = 0.0;
         let session = &mut self.w.sessions[s as usize];
         session.preempted.retain(|(p, _)| !pools.contains(p));
         session.claims.truncate(first);
         session.holds.pop();
+        let depth = session.holds.len();
+        session.bookings.iter_mut().for_each(|b| b.depth = b.depth.min(depth));
         session.pc += 1;
         for p in pools {
             self.offer(p)?;
@@ -51,7 +65,10 @@ impl Engine<'_> {
     /// What the cache clause of a hold says now; 0 without one.
     pub(crate) fn cache_value(&mut self, s: u32, plan: u32) -> Result<f64> {
         match self.c.holds[plan as usize].cache {
-            Some(e) => amount_or_inf(self.value(s, e)?, "the prefix to cache"),
+            Some(e) => {
+                let keep = amount_or_inf(self.value(s, e)?, "the prefix to cache")?;
+                whole(keep, self.c.holds[plan as usize].integral, "the prefix to cache")
+            }
             None => Ok(0.0),
         }
     }
@@ -133,7 +150,8 @@ impl Engine<'_> {
         }
     }
 
-    /// `release P`: the innermost hold's allocation there, else the oldest lease; else nothing.
+    /// `release P`: the innermost hold's allocation there, else the oldest lease, else an unopened
+    /// booking; else nothing.
     pub(crate) fn release(&mut self, s: u32, p: u32) -> Result<()> {
         let session = &self.w.sessions[s as usize];
         if let Some(claim) = session.claim_on(p) {
@@ -142,6 +160,10 @@ impl Engine<'_> {
             self.release_claim(s, claim, keep);
         } else if let Some(k) = session.leases.iter().position(|l| l.pool == p) {
             self.end_lease(s, k)?;
+        } else if let Some(k) =
+            session.booking(p).filter(|k| session.bookings[*k].state != State::Opened)
+        {
+            self.cancel_booking(s, k);
         } else {
             return Ok(());
         }
@@ -173,6 +195,7 @@ impl Engine<'_> {
     /// `load P (n)`: computed units arrived.
     pub(crate) fn load(&mut self, s: u32, p: u32, n: f64) -> Result<()> {
         let n = amount(n, "the units loaded")?;
+        let n = whole(n, self.c.pools[p as usize].integral, "the units loaded")?;
         let c = self.c;
         let session = &mut self.w.sessions[s as usize];
         let Some(claim) = session.claim_on(p) else {

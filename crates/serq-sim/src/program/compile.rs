@@ -1,12 +1,13 @@
 //! From the IR to instructions.
 
 use serq_lang::ir::{
-    Arrival, Bind, BlockId, CEvict, CExpr, CHold, CPreempt, CQueue, CServe, CStageKind, CStmt, Ctx,
-    Program, RunMode,
+    Arrival, Bind, BlockId, CEnter, CEvict, CExpr, CHold, CPreempt, CQueue, CServe, CStageKind,
+    CStmt, Claim, Ctx, Program, RunMode,
 };
 
 use super::{
-    ChoosePlan, ClaimPlan, Compiled, HoldPlan, Op, PoolPlan, RunPlan, SpillPlan, StepPlan, members,
+    BookedPlan, ChoosePlan, ClaimPlan, Compiled, HoldPlan, Op, PoolPlan, RunPlan, SpillPlan,
+    StepPlan, members,
 };
 use crate::expr::{Builder, Expr};
 use crate::stage::Mode;
@@ -20,6 +21,7 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         ops: Vec::new(),
         origin: Vec::new(),
         holds: Vec::new(),
+        books: Vec::new(),
         runs: Vec::new(),
         chooses: Vec::new(),
     };
@@ -55,6 +57,8 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         ops: c.ops,
         origin: c.origin,
         holds: c.holds,
+        coasts: ir.gauges.is_empty() && c.books.is_empty() && pools.iter().all(|p| !p.live),
+        books: c.books,
         runs: c.runs,
         chooses: c.chooses,
         pools,
@@ -85,8 +89,16 @@ fn tie(ir: &Program, pools: &mut [PoolPlan], steps: &mut [Option<StepPlan>]) {
     for (i, step) in steps.iter().enumerate() {
         if let Some(memory) = step.as_ref().and_then(|s| s.memory) {
             pools[memory as usize].memory_of.push(i as u32);
+            pools[memory as usize].integral |= step.as_ref().is_some_and(|s| s.integral);
         }
     }
+}
+
+/// Whether a pool is the memory of an engine that counts in whole numbers.
+fn is_integral(ir: &Program, pool: usize) -> bool {
+    ir.stages
+        .iter()
+        .any(|s| matches!(&s.kind, CStageKind::Step(s) if s.integral && s.memory == Some(pool)))
 }
 
 /// Stages that some run goes over together with others.
@@ -116,6 +128,7 @@ struct Compiler<'p> {
     ops: Vec<Op>,
     origin: Vec<(u32, u32)>,
     holds: Vec<HoldPlan>,
+    books: Vec<Vec<ClaimPlan>>,
     runs: Vec<RunPlan>,
     chooses: Vec<ChoosePlan>,
 }
@@ -192,7 +205,15 @@ impl Compiler<'_> {
                 self.ops[branch] = Op::Branch(guard, self.here());
                 return;
             }
-            CStmt::Book(_) | CStmt::Enter(_) => return,
+            CStmt::Book(claims) => {
+                let claims = self.claims(claims);
+                self.books.push(claims);
+                Op::Book(self.books.len() as u32 - 1)
+            }
+            CStmt::Enter(enter) => {
+                self.enter(enter, at);
+                return;
+            }
             CStmt::Loop(body) => {
                 let start = self.here();
                 self.block(*body);
@@ -220,20 +241,46 @@ impl Compiler<'_> {
         self.ops[jump] = Op::Jump(self.here());
     }
 
+    fn claims(&mut self, claims: &[Claim]) -> Vec<ClaimPlan> {
+        let plan = |c: &Claim| ClaimPlan {
+            pool: self.b.reference(&c.0),
+            units: self.b.expr(&c.1),
+            reserve: c.2.as_ref().map(|r| self.b.expr(r)),
+        };
+        claims.iter().map(plan).collect()
+    }
+
+    fn enter(&mut self, enter: &CEnter, at: (u32, u32)) {
+        let plan = HoldPlan {
+            claims: Vec::new(),
+            reuse: enter.reuse.as_ref().map(|e| self.b.expr(e)),
+            cache: enter.cache.as_ref().map(|e| self.b.expr(e)),
+            booked: Some(BookedPlan {
+                pool: self.b.reference(&enter.pool),
+                lease: enter.lease.as_ref().map(|(r, _)| self.b.reference(r)),
+            }),
+            binds: Vec::new(),
+            lease: enter.lease.as_ref().map(|(_, time)| (0, self.b.expr(time))),
+            frozen: false,
+            integral: (0..self.ir.pools.len()).any(|p| is_integral(self.ir, p)),
+        };
+        self.holds.push(plan);
+        self.emit(Op::Enter(self.holds.len() as u32 - 1), at);
+        self.block(enter.body);
+        self.emit(Op::HoldEnd, at);
+    }
+
     fn hold(&mut self, hold: &CHold, at: (u32, u32)) {
-        let claims = hold
-            .pools
-            .iter()
-            .map(|c| ClaimPlan {
-                pool: self.b.reference(&c.0),
-                units: self.b.expr(&c.1),
-                reserve: c.2.as_ref().map(|r| self.b.expr(r)),
-            })
-            .collect();
+        let claims = self.claims(&hold.pools);
         let plan = HoldPlan {
             claims,
             reuse: hold.reuse.as_ref().map(|e| self.b.expr(e)),
             cache: hold.cache.as_ref().map(|e| self.b.expr(e)),
+            booked: None,
+            integral: hold
+                .pools
+                .iter()
+                .any(|c| (c.0.base..c.0.base + c.0.count).any(|p| is_integral(self.ir, p))),
             binds: hold.binds.iter().map(|Bind(slot, e)| (*slot as u32, self.b.expr(e))).collect(),
             lease: hold.lease.as_ref().and_then(|(r, time)| {
                 let claim = hold.pools.iter().position(|c| c.0 == *r)?;
@@ -271,6 +318,7 @@ impl Compiler<'_> {
             }),
             admit_via: pool.admit_via.map(|s| s as u32),
             memory_of: Vec::new(),
+            integral: false,
             tier: false,
         }
     }
@@ -290,6 +338,7 @@ impl Compiler<'_> {
             steady_keys: keys.iter().all(is_steady),
             coasting: coast::Coasting::of(step),
             exclusive: step.serve == CServe::ExclusivePrefill,
+            integral: step.integral,
             memory: step.memory.map(|p| p as u32),
             queues: Vec::new(),
         })

@@ -22,6 +22,7 @@ pub(crate) struct Compiled<'p> {
     /// Per instruction: block and statement it came from.
     pub(crate) origin: Vec<(u32, u32)>,
     pub(crate) holds: Vec<HoldPlan>,
+    pub(crate) books: Vec<Vec<ClaimPlan>>,
     pub(crate) runs: Vec<RunPlan>,
     pub(crate) chooses: Vec<ChoosePlan>,
     pub(crate) pools: Vec<PoolPlan>,
@@ -40,6 +41,9 @@ pub(crate) struct Compiled<'p> {
     pub(crate) stage_members: Vec<Option<usize>>,
     /// Whether cached prefixes must remember their owner's attributes.
     pub(crate) snapshots: bool,
+    /// Whether iterations that decide nothing may be run many at a time: not where something looks at
+    /// the state between them, or waits in ways that the shortcut does not know.
+    pub(crate) coasts: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +54,10 @@ pub(crate) enum Op {
     /// Waits for admission, then goes on with the body.
     Hold(u32),
     HoldEnd,
+    /// Index into [`Compiled::books`].
+    Book(u32),
+    /// Opens a booking, or waits for it, then goes on with the body.
+    Enter(u32),
     Grow(Ref, Expr),
     Drop(Ref),
     Release(Ref),
@@ -69,12 +77,23 @@ pub(crate) struct HoldPlan {
     pub(crate) claims: Vec<ClaimPlan>,
     pub(crate) reuse: Option<Expr>,
     pub(crate) cache: Option<Expr>,
+    /// Whether a pool it may be on counts in whole numbers.
+    pub(crate) integral: bool,
+    /// Of an `enter`; it has no claims of its own.
+    pub(crate) booked: Option<BookedPlan>,
     /// Attributes set at the admission, in order.
     pub(crate) binds: Vec<(u32, Expr)>,
     /// Which claim, and for how long.
     pub(crate) lease: Option<(u32, Expr)>,
     /// Whether its units and reserves cannot change by an engine's decoding alone.
     pub(crate) frozen: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct BookedPlan {
+    pub(crate) pool: Ref,
+    /// Which pool is leased.
+    pub(crate) lease: Option<Ref>,
 }
 
 #[derive(Debug)]
@@ -115,6 +134,8 @@ pub(crate) struct PoolPlan {
     pub(crate) admit_via: Option<u32>,
     /// Step stages whose memory this is.
     pub(crate) memory_of: Vec<u32>,
+    /// Whether one of them counts in whole numbers.
+    pub(crate) integral: bool,
     /// Whether some pool spills here.
     pub(crate) tier: bool,
 }
@@ -145,6 +166,8 @@ pub(crate) struct StepPlan {
     /// Whether the keys read nothing that changes while an iteration is put together.
     pub(crate) steady_keys: bool,
     pub(crate) exclusive: bool,
+    /// Whether it counts in whole numbers.
+    pub(crate) integral: bool,
     pub(crate) coasting: Coasting,
     pub(crate) memory: Option<u32>,
     /// Pools it admits from, in order of declaration.

@@ -9,6 +9,8 @@ use serde::Serialize;
 
 use crate::engine::Engine;
 use crate::error::EPS;
+use crate::pool::booking::Booking;
+use crate::pool::queue::Who;
 use crate::session::{Session, Status};
 
 /// Sessions listed at most.
@@ -31,9 +33,9 @@ pub struct Waiter {
     pub session: u64,
     /// Pools it waits for.
     pub waits_for: Vec<Held>,
-    /// `admission` to a hold, or `growth` of one.
+    /// `admission` to a hold, a `booking`, or `growth` of a hold.
     pub waits_as: &'static str,
-    /// What it holds meanwhile, leases included.
+    /// What it holds meanwhile, leases and bookings included.
     pub holds: Vec<Held>,
 }
 
@@ -71,7 +73,7 @@ pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
     let mut moves: Vec<bool> = w
         .sessions
         .iter()
-        .map(|s| !matches!(s.status, Status::Queued { .. } | Status::Growing { .. }))
+        .map(|s| !(s.status.is_queued() || matches!(s.status, Status::Growing { .. })))
         .collect();
     let give = |s: &Session, free: &mut Vec<f64>| {
         for (p, units) in holdings(s) {
@@ -113,14 +115,26 @@ pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
             if queues[0] != i {
                 continue;
             }
-            let heads = queues.iter().flat_map(|k| w.pools[*k].queue.iter());
-            for s in heads {
+            let heads = queues.iter().flat_map(|k| w.pools[*k].queue.iter().map(move |w| (*k, w)));
+            for (at, who) in heads {
+                let s = who.session();
                 if moves[s as usize] {
                     continue;
                 }
-                let pending = &w.sessions[s as usize].pending;
+                let session = &w.sessions[s as usize];
+                let pending = match who {
+                    Who::Session(_) => &session.pending[..],
+                    Who::Booking(_) => {
+                        session.booking(at as u32).map_or(&[][..], |k| &session.bookings[k].claims)
+                    }
+                };
                 if pending.iter().any(|c| c.need > free[c.pool as usize] + EPS) {
                     break;
+                }
+                // A granted booking moves its session only if that waits for it.
+                let waits = session.status == (Status::Booked { pool: at as u32 });
+                if matches!(who, Who::Booking(_)) && !waits {
+                    continue;
                 }
                 moves[s as usize] = true;
                 give(&w.sessions[s as usize], &mut free);
@@ -144,7 +158,8 @@ pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
 
 fn holdings(s: &Session) -> impl Iterator<Item = (u32, f64)> + '_ {
     let claims = s.claims.iter().filter(|c| c.active).map(|c| (c.pool, c.alloc));
-    claims.chain(s.leases.iter().map(|l| (l.pool, l.alloc)))
+    let booked = s.bookings.iter().flat_map(Booking::granted).map(|c| (c.pool, c.units));
+    claims.chain(s.leases.iter().map(|l| (l.pool, l.alloc))).chain(booked)
 }
 
 fn can_grow(e: &Engine<'_>, s: u32, free: &[f64]) -> bool {
@@ -166,6 +181,10 @@ fn waiter(e: &Engine<'_>, s: u32) -> Waiter {
     let (waits_for, waits_as) = match session.status {
         Status::Queued { .. } => {
             (session.pending.iter().map(|p| held((p.pool, p.need))).collect(), "admission")
+        }
+        Status::Booked { pool } => {
+            let claims = session.booking(pool).map_or(&[][..], |k| &session.bookings[k].claims);
+            (claims.iter().map(|p| held((p.pool, p.need))).collect(), "booking")
         }
         _ => (vec![held(growth(e, s))], "growth"),
     };

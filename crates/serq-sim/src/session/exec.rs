@@ -1,7 +1,7 @@
 //! What the statements do.
 
 use crate::engine::Engine;
-use crate::error::{Reason, Result, Subject, amount};
+use crate::error::{Reason, Result, Subject, amount, whole};
 use crate::expr::{Env, Expr};
 use crate::pool::growth::Growth;
 use crate::pool::release::no_hold;
@@ -24,7 +24,7 @@ impl Engine<'_> {
         self.c.code.eval(e, &self.w, &Env::session(&self.w, s), rng)
     }
 
-    fn pool_of(&mut self, s: u32, r: crate::expr::Ref) -> Result<u32> {
+    pub(crate) fn pool_of(&mut self, s: u32, r: crate::expr::Ref) -> Result<u32> {
         let rng = &mut self.session_rng[s as usize];
         self.c.code.resolve(r, &self.w, &Env::session(&self.w, s), rng)
     }
@@ -104,6 +104,20 @@ impl Engine<'_> {
                 Op::Choose(k) => self.choose(s, k)?,
                 Op::Turn => self.turn(s)?,
                 Op::Hold(plan) => return self.reach_hold(s, plan),
+                Op::Book(plan) => {
+                    self.book(s, plan)?;
+                    if self.w.sessions[at].status != Status::Executing {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                Op::Enter(plan) => {
+                    self.enter(s, plan)?;
+                    if self.w.sessions[at].status != Status::Executing {
+                        return Ok(());
+                    }
+                    continue;
+                }
                 Op::HoldEnd => {
                     // Moves on by itself: what it offers may preempt this very session.
                     self.end_hold(s)?;
@@ -273,6 +287,7 @@ impl Engine<'_> {
     fn grow(&mut self, s: u32, pool: crate::expr::Ref, e: Expr) -> Result<bool> {
         let p = self.pool_of(s, pool)?;
         let units = amount(self.value(s, e)?, "the units to grow by")?;
+        let units = whole(units, self.c.pools[p as usize].integral, "the units to grow by")?;
         let Some(claim) = self.w.sessions[s as usize].claim_on(p) else {
             return Err(no_hold("grow", &self.c.pool_name(p as usize)));
         };
@@ -314,6 +329,8 @@ impl Engine<'_> {
             also.push(other);
         }
         let work = amount(self.value(s, plan.work)?, "the work of a run")?;
+        let integral = self.w.plans[stage as usize].as_ref().is_some_and(|p| p.integral);
+        let work = whole(work, integral, "the work of a run")?;
         let growing = match plan.growing {
             Some(pool) => Some(self.pool_of(s, pool)?),
             None => None,

@@ -167,6 +167,7 @@ impl Engine<'_> {
         while !self.w.sessions[s as usize].leases.is_empty() {
             self.end_lease(s, 0)?;
         }
+        self.cancel_bookings(s, None);
         self.orphan_prefixes(s);
         let session = &mut self.w.sessions[s as usize];
         session.status = Status::Gone;

@@ -5,6 +5,8 @@
 pub(crate) mod exec;
 pub(crate) mod life;
 
+use crate::pool::booking::Booking;
+
 /// Where a session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -17,6 +19,10 @@ pub(crate) enum Status {
     Queued {
         pool: u32,
     },
+    /// Waits for its booking, which stands in a pool's queue.
+    Booked {
+        pool: u32,
+    },
     /// A `grow` statement waits in a pool's growers list.
     Growing {
         pool: u32,
@@ -25,6 +31,13 @@ pub(crate) enum Status {
     Working {
         job: u32,
     },
+}
+
+impl Status {
+    /// Whether it waits in some pool's queue.
+    pub(crate) fn is_queued(self) -> bool {
+        matches!(self, Status::Queued { .. } | Status::Booked { .. })
+    }
 }
 
 #[derive(Debug)]
@@ -38,6 +51,7 @@ pub(crate) struct Session {
     /// Their allocations, those of one hold together, in its order.
     pub(crate) claims: Vec<Claim>,
     pub(crate) leases: Vec<Lease>,
+    pub(crate) bookings: Vec<Booking>,
     /// The admission it waits for: pools, with the units and reserve of the last attempt.
     pub(crate) pending: Vec<Pending>,
     /// When it joined the queue it is in.
@@ -125,6 +139,7 @@ impl Session {
             holds: Vec::new(),
             claims: Vec::new(),
             leases: Vec::new(),
+            bookings: Vec::new(),
             pending: Vec::new(),
             queued_at: 0.0,
             admission: 0,
@@ -143,6 +158,11 @@ impl Session {
     /// The session's own cached prefix in a pool.
     pub(crate) fn own_entry(&self, pool: u32) -> Option<u32> {
         self.cached.iter().find(|(p, _)| *p == pool).map(|(_, e)| *e)
+    }
+
+    /// The booking whose first pool this is: its index.
+    pub(crate) fn booking(&self, first: u32) -> Option<usize> {
+        self.bookings.iter().position(|b| b.first() == first)
     }
 
     pub(crate) fn forget_entry(&mut self, pool: u32) {

@@ -229,8 +229,8 @@ impl Engine<'_> {
             let Some(p) = self.w.plans[stage as usize].as_ref().map(|plan| plan.queues[k]) else {
                 break;
             };
-            if let Some(s) = self.w.pools[p as usize].queue.head() {
-                return self.stays_blocked(s, stage, left);
+            if let Some(who) = self.w.pools[p as usize].queue.head() {
+                return self.stays_blocked(who.session(), stage, left);
             }
         }
         Ok(true)

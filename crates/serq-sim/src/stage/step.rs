@@ -12,7 +12,7 @@ use super::coast::Coast;
 use super::serving::Order;
 use super::{Job, Kind, Mode};
 use crate::engine::Engine;
-use crate::error::{EPS, Reason, Result, Subject, amount, amount_or_inf};
+use crate::error::{EPS, Reason, Result, Subject, amount, amount_or_inf, whole};
 use crate::event::Event;
 use crate::expr::{Env, Expr, NO_VARS, Vars};
 use crate::pool::admission::Attempt;
@@ -162,9 +162,12 @@ impl Engine<'_> {
             self.w.residents_vars(stage)
         };
         let (budget, chunk, exclusive) = (plan.budget, plan.chunk, plan.exclusive);
+        let integral = plan.integral;
         let env = Env::stage(&snapshot);
         let budget = amount_or_inf(self.stage_value(stage, budget, &env)?, "the budget")?;
+        let budget = whole(budget, integral, "the budget")?;
         let chunk = amount(self.stage_value(stage, chunk, &env)?, "the chunk")?;
+        let chunk = whole(chunk, integral, "the chunk")?;
         let jobs = &self.w.jobs;
         let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else {
             return Ok((snapshot, chunk, None));

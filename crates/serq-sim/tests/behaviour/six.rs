@@ -2,8 +2,8 @@
 
 use crate::support::{Run, compile, run, run_program};
 use serq_lang::ir::{
-    Arrival, Binary, Bind, CArg, CExpr, CGauge, CQueue, CRef, CShare, CStmt, Ctx, Fun, Program,
-    Rate, Trace, TraceTurn, VERSION_6,
+    Arrival, Binary, Bind, CArg, CEnter, CExpr, CGauge, CQueue, CRef, CShare, CStageKind, CStmt,
+    Claim, Ctx, Fun, Program, Rate, Trace, TraceTurn, VERSION_6,
 };
 use serq_sim::Options;
 
@@ -342,4 +342,217 @@ fn a_flow_leaves_both_its_stages() {
         assert!((stage.utilisation - 5.0 / 20.0).abs() < 1e-12);
         assert_eq!(stage.completed, 1);
     }
+}
+
+/// Turns the holds that claim a pool alone into scopes of a booking made when the session starts.
+fn booked(p: &mut Program, pool: usize) {
+    let mut book = None;
+    for stmt in p.blocks.iter_mut().flatten() {
+        let CStmt::Hold(hold) = stmt else { continue };
+        if hold.pools[0].0 == CRef::one(pool) {
+            book = Some(CStmt::Book(hold.pools.clone()));
+            *stmt = CStmt::Enter(CEnter {
+                pool: CRef::one(pool),
+                reuse: hold.reuse.clone(),
+                body: hold.body,
+                cache: hold.cache.clone(),
+                lease: hold.lease.clone(),
+            });
+        }
+    }
+    let session = p.session;
+    p.blocks[session].insert(0, book.expect("no hold of it"));
+}
+
+/// A prefill of 10 s and a write of 2 s: serially the destination is allocated at 10; booked, at 0,
+/// beside the prefill, and written at 12 all the same.
+#[test]
+fn a_destination_is_booked_while_the_source_works() {
+    let text = "
+        pool P { cap 10; }
+        pool D { cap 10; }
+        stage clock : delay;
+        workload { arrive batch (1); }
+        session {
+          hold P (10) { run clock (10); }
+          hold D (10) { run clock (2); load D (10); observe written = now; } keep (8)
+          observe kept = cachedin(D);
+        }
+        run { horizon 20; }";
+    for (serial, parked) in [(true, 10.0), (false, 0.0)] {
+        let run = six(text, |p| {
+            if !serial {
+                booked(p, 1);
+            }
+        });
+        assert_eq!((run.values("written"), run.values("kept")), (vec![12.0], vec![8.0]));
+        let d = run.report.pool("D").unwrap();
+        assert_eq!(12.0 - d.mean_hold, parked);
+        assert_eq!((d.mean_used, d.admissions), (10.0 * (12.0 - parked) / 20.0, 1));
+    }
+}
+
+/// The bookings of one pool are granted in order: the second when the first's hold is done.
+#[test]
+fn who_enters_before_the_grant_waits_for_it() {
+    let run = six(
+        "pool D { cap 10; }
+         stage clock : delay;
+         workload { arrive batch (3); }
+         session {
+           run clock (serial);
+           hold D (10) { observe entered = now; run clock (5); }
+         }
+         run { horizon 100; }",
+        |p| booked(p, 0),
+    );
+    assert_eq!(run.by_session("entered"), [0., 5., 10.]);
+    assert_eq!(run.report.run.live, 0);
+}
+
+/// Opened, a booking is a hold like any other: it is preempted, and asks for its units again.
+#[test]
+fn an_opened_booking_can_be_preempted() {
+    let run = six(
+        "pool D { cap 10; preempt lifo; }
+         stage clock : delay;
+         workload { arrive batch (2); }
+         session {
+           hold D (5) {
+             observe entered = now;
+             run clock (1 + 3 * serial);
+             grow D (serial == 0 ? 5 : 0);
+             run clock (2);
+           }
+           observe done = now;
+         }
+         run { horizon 100; }",
+        |p| booked(p, 0),
+    );
+    assert_eq!(run.by_session("entered"), [0., 0., 3.]);
+    assert_eq!(run.by_session("done"), [3., 9.]);
+    assert_eq!(run.report.pool("D").unwrap().preemptions, 1);
+}
+
+/// Unopened bookings end by `release`, and with their session; either way the next one comes in.
+#[test]
+fn an_unopened_booking_is_given_back() {
+    for release in [true, false] {
+        let run = six(
+            "pool D { cap 10; }
+             stage clock : delay;
+             workload { arrive batch (2); }
+             session {
+               branch (serial == 0) { run clock (3); end; }
+               hold D (10) { observe entered = now; }
+             }
+             run { horizon 100; }",
+            |p| {
+                booked(p, 0);
+                if release {
+                    let block = p.blocks.iter_mut().find(|b| b.last() == Some(&CStmt::End));
+                    block.unwrap().insert(0, CStmt::Release(CRef::one(0)));
+                }
+            },
+        );
+        assert_eq!(run.values("entered"), [if release { 0. } else { 3. }]);
+        assert_eq!(run.report.pool("D").unwrap().admissions, 1 + u64::from(!release));
+    }
+}
+
+/// Each books one of two pools and then holds the other's.
+#[test]
+fn bookings_take_part_in_a_deadlock() {
+    let run = six(
+        "pool D { cap 10; }
+         pool E { cap 10; }
+         stage clock : delay;
+         workload { arrive batch (2); }
+         session {
+           branch (serial == 0) { hold E (10) { run clock (2); hold D (10) {} } }
+           else { run clock (1); hold E (10) {} }
+         }
+         run { horizon 100; }",
+        |p| {
+            // The second session books D at once and waits for E with it.
+            let waits = |b: &&mut Vec<CStmt>| {
+                matches!(&b[..], [CStmt::Run(_), CStmt::Hold(h)] if h.pools[0].0 == CRef::one(1))
+            };
+            let second = p.blocks.iter_mut().find(waits);
+            let block = second.unwrap();
+            block.insert(0, CStmt::Book(vec![Claim(CRef::one(0), num(10.0), None)]));
+        },
+    );
+    let deadlock = run.report.deadlock.expect("no deadlock");
+    assert_eq!(deadlock.sessions, 2);
+    assert_eq!(
+        (deadlock.waiters[1].holds[0].pool.as_str(), deadlock.waiters[1].holds[0].units),
+        ("D", 10.0)
+    );
+}
+
+#[test]
+fn a_booking_is_made_once_and_before() {
+    let text = "pool D { cap 10; }
+         workload { arrive batch (2); }
+         session { branch (serial == 0) { set k = 1; } hold D (2) {} }
+         run { horizon 100; }";
+    let code = |change: fn(&mut Program, CStmt)| {
+        let p = program(text, |p| {
+            booked(p, 0);
+            let session = p.session;
+            let book = p.blocks[session].remove(0);
+            change(p, book);
+        });
+        match serq_sim::run(&p, &Options::default(), &mut serq_sim::NoObserver) {
+            Err(serq_sim::RunError::Fault(fault)) => (fault.code, fault.session),
+            other => panic!("{other:?}"),
+        }
+    };
+    let never = code(|p, book| {
+        let block = p.blocks.iter_mut().find(|b| matches!(b[..], [CStmt::Set(..)]));
+        block.unwrap().push(book);
+    });
+    assert_eq!(never, ("enter", Some(1)));
+    let twice = code(|p, book| {
+        let session = p.session;
+        p.blocks[session].splice(0..0, [book.clone(), book]);
+    });
+    assert_eq!(twice, ("booked-twice", Some(0)));
+}
+
+/// An integral engine refuses a part of a token wherever one could come from.
+#[test]
+fn an_integral_engine_counts_whole_tokens() {
+    let whole = ("10", "4", "3", "5", "2");
+    let run = |(budget, chunk, work, units, keep): (&str, &str, &str, &str, &str)| {
+        let text = format!(
+            "pool kv {{ cap 10; admit via E; }}
+             stage E : step {{ budget {budget}; chunk {chunk}; cost 1; memory kv; }}
+             workload {{ arrive batch (1); }}
+             session {{ hold kv ({units}) {{ run E prefill ({work}) growing kv; }} keep ({keep}) }}
+             run {{ horizon 10; }}"
+        );
+        let p = program(&text, |p| {
+            if let CStageKind::Step(step) = &mut p.stages[0].kind {
+                step.integral = true;
+            }
+        });
+        match serq_sim::run(&p, &Options::default(), &mut serq_sim::NoObserver) {
+            Ok(_) => "",
+            Err(serq_sim::RunError::Fault(fault)) => fault.code,
+            Err(e) => panic!("{e}"),
+        }
+    };
+    assert_eq!(run(whole), "");
+    for part in [
+        ("9.5", whole.1, whole.2, whole.3, whole.4),
+        (whole.0, "1.5", whole.2, whole.3, whole.4),
+        (whole.0, whole.1, "2.5", whole.3, whole.4),
+        (whole.0, whole.1, whole.2, "5.25", whole.4),
+        (whole.0, whole.1, whole.2, whole.3, "0.5"),
+    ] {
+        assert_eq!(run(part), "integral", "{part:?}");
+    }
+    assert_eq!(run(("inf", whole.1, whole.2, whole.3, whole.4)), "");
 }
