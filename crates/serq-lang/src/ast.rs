@@ -80,6 +80,8 @@ pub enum Item {
     Session(Section),
     Server(Section),
     Run(Box<Run>),
+    Gauge(Gauge),
+    Share(Share),
     Def(Box<Def>),
     Use(Use),
     Call(Call),
@@ -129,6 +131,20 @@ pub struct Call {
     pub span: Span,
 }
 
+/// `gauge name = expression;`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gauge {
+    pub name: Name,
+    pub value: Expr,
+}
+
+/// `share maxmin;` or `share bottleneck;`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub max_min: bool,
+    pub span: Span,
+}
+
 /// A whole program: its files put together and its definitions put in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
@@ -140,6 +156,8 @@ pub struct Program {
     pub session: Option<Section>,
     pub server: Option<Section>,
     pub run: Option<Run>,
+    pub gauges: Vec<Gauge>,
+    pub share: Option<Share>,
     /// The whole text.
     pub span: Span,
 }
@@ -161,10 +179,18 @@ pub struct Pool {
     pub evict: Option<Vec<Expr>>,
     /// Whether `preempt lifo` was given.
     pub lifo: bool,
-    pub queue: Option<Expr>,
+    pub queue: Option<Queue>,
     pub admit_via: Option<Name>,
     pub spill: Option<Spill>,
+    pub shared: bool,
     pub span: Span,
+}
+
+/// `queue by (keys)`, with `live` evaluated again at every selection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Queue {
+    pub keys: Vec<Expr>,
+    pub live: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -201,6 +227,7 @@ pub struct Step {
     pub chunk: Option<Expr>,
     pub memory: Option<Name>,
     pub serve: Option<Serve>,
+    pub integral: bool,
     pub span: Span,
 }
 
@@ -226,6 +253,8 @@ pub struct Workload {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrive {
     pub law: ArriveLaw,
+    /// `for N`
+    pub limit: Option<Expr>,
     pub span: Span,
 }
 
@@ -235,6 +264,14 @@ pub enum ArriveLaw {
     Closed(Expr),
     Batch(Expr),
     None,
+    /// The gap before each session.
+    Renewal(Expr),
+    /// Rates, and from when on.
+    Rates(Vec<(Expr, Expr)>),
+    /// Times.
+    At(Vec<Expr>),
+    /// As recorded.
+    Trace,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -284,6 +321,9 @@ pub enum StmtKind {
     Run(Box<RunStmt>),
     Branch(Box<Branch>),
     Loop(Block),
+    While(Expr, Block),
+    Book(Vec<Claim>),
+    Open(Box<Open>),
     Choose(Box<Choose>),
     Serving(Box<Serving>),
     Call(Call),
@@ -296,6 +336,9 @@ pub enum Form {
     Enter,
     Admit,
 }
+
+/// How the `enter` of a booking is told from that of a hold.
+pub const OPEN: &str = "enter a booking";
 
 impl StmtKind {
     /// The word it begins with; of a call, the name.
@@ -318,6 +361,9 @@ impl StmtKind {
             StmtKind::Run(_) => "run",
             StmtKind::Branch(_) => "branch",
             StmtKind::Loop(_) => "loop",
+            StmtKind::While(..) => "while",
+            StmtKind::Book(_) => "book",
+            StmtKind::Open(_) => OPEN,
             StmtKind::Choose(_) => "choose",
             StmtKind::Serving(serving) => serving.role.word(),
             StmtKind::Call(call) => &call.name.text,
@@ -331,8 +377,22 @@ pub struct Hold {
     pub form: Form,
     pub claims: Vec<Claim>,
     pub reuse: Option<Expr>,
+    /// Keys and lengths of what is held on shared pools.
+    pub names: Vec<(Expr, Expr)>,
     /// Bindings, in order; visible in the header and in the clauses behind the body.
     pub binds: Vec<Bind>,
+    pub body: Block,
+    pub cache: Option<Expr>,
+    pub lease: Option<(Ref, Expr)>,
+    /// From the word to the body's brace.
+    pub head: Span,
+}
+
+/// `enter pool { ... }`, the scope of a booking.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Open {
+    pub pool: Ref,
+    pub reuse: Option<Expr>,
     pub body: Block,
     pub cache: Option<Expr>,
     pub lease: Option<(Ref, Expr)>,
@@ -362,6 +422,8 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunStmt {
     pub stage: Ref,
+    /// Further stages the work flows over.
+    pub also: Vec<Ref>,
     pub mode: Option<(Mode, Span)>,
     pub work: Expr,
     pub growing: Option<Ref>,
@@ -389,6 +451,8 @@ pub struct Serving {
     pub role: Role,
     pub role_span: Span,
     pub place: ServePlace,
+    /// Further stages the work flows over.
+    pub also: Vec<Ref>,
     pub work: Expr,
     pub growing: Option<Ref>,
     pub moves: Option<Move>,

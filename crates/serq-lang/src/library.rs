@@ -3,7 +3,12 @@
 //! They are plain programs made of definitions: what they do can be read, and copied to be changed.
 
 /// Name and text of each, by name.
-pub const FILES: &[(&str, &str)] = &[];
+pub const FILES: &[(&str, &str)] = &[
+    ("std/client", include_str!("../std/client.sq")),
+    ("std/cost", include_str!("../std/cost.sq")),
+    ("std/pd", include_str!("../std/pd.sq")),
+    ("std/vllm", include_str!("../std/vllm.sq")),
+];
 
 /// The text of a file of the library.
 pub fn text(name: &str) -> Option<&'static str> {

@@ -172,3 +172,20 @@ fn growth_is_bounded() {
         .collect();
     check(format!("def f0(x) {{ {deep} }}\n{nested}"), "f9(1);", &["E0109"]);
 }
+
+/// The library stands in the common layout, and a program can use all of it at once.
+#[test]
+fn the_library_reads_well() {
+    let mut all = String::new();
+    for (name, text) in serq_lang::library::FILES {
+        assert_eq!(serq_lang::fmt::format(name, text).expect("it parses"), *text, "{name}");
+        all.push_str(&format!("use \"{name}\";\n"));
+    }
+    let text = format!(
+        "{all}engine(E, 1, 4, 100, 16, 512, serial_cost(0, 0.01, 0, 1e-5));
+         single(1, 100, floor(~exp(20)) + 2);
+         server {{ set sent = now; serve_local(E, prompt, o, 16, sent); }}
+         run {{ horizon 10; }}"
+    );
+    linked("a.sq", &text);
+}

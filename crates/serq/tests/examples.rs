@@ -68,3 +68,29 @@ fn every_example_runs() {
 fn the_starter_runs() {
     check("starter.sq", include_str!("../src/starter.sq"));
 }
+
+/// The library's parts are the deployment they were taken from: the same report, seed for seed, but
+/// for the names of the pools.
+#[test]
+fn short_and_long_pd_are_one_deployment() {
+    let report = |name: &str, seed: u64| {
+        let text = std::fs::read_to_string(root().join("examples").join(name)).expect("a text");
+        let program = compile(name, text.as_bytes(), &[]).program.expect("it links");
+        let options = Options {
+            seed: Some(seed),
+            horizon: Some(300.0),
+            warmup: Some(30.0),
+            ..Options::default()
+        };
+        run(&program, &options, &mut NoObserver).expect("it runs").to_json()
+    };
+    for seed in [1, 2, 3] {
+        let mut short = report("llmd_pd_short.sq", seed);
+        for (new, old) in
+            [("P.reqs", "reqsP"), ("P.kv", "kvP"), ("D.reqs", "reqsD"), ("D.kv", "kvD")]
+        {
+            short = short.replace(new, old);
+        }
+        assert_eq!(short, report("llmd_pd.sq", seed), "seed {seed}");
+    }
+}

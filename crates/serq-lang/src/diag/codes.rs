@@ -66,6 +66,7 @@ codes! {
     E0214 "no arrivals"
     E0215 "a statement that draws no attribute in `init` or `turn`"
     E0216 "no stage, or several, for a serving statement"
+    E0217 "a booking outside the server"
 
     E0301 "an unknown pool"
     E0302 "an unknown stage"
@@ -111,6 +112,11 @@ codes! {
     E0425 "too large once expanded"
     E0426 "arithmetic without a result"
     E0427 "an argument that draws and is used twice"
+    E0428 "a gauge that cannot be followed"
+    E0429 "a run over several stages without a rule"
+    E0430 "a run over stages that cannot share it"
+    E0431 "an `enter` of what nothing books"
+    E0432 "a shared pool that cannot be"
 
     E0501 "a hold sized by a reading that may be stale"
     E0502 "a guard that never varies"

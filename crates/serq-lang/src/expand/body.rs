@@ -2,7 +2,7 @@
 
 use super::{Expander, Scope};
 use crate::ast::{
-    Arg, Bind, Block, Branch, Call, Choose, Claim, DefBody, Expr, ExprKind, Hold, Move, Ref,
+    Arg, Bind, Block, Branch, Call, Choose, Claim, DefBody, Expr, ExprKind, Hold, Move, Open, Ref,
     RunStmt, ServePlace, Serving, Stmt, StmtKind,
 };
 use crate::diag::{Code, Diagnostic};
@@ -199,6 +199,7 @@ impl<'d> Expander<'d, '_> {
             })),
             StmtKind::Run(run) => StmtKind::Run(Box::new(RunStmt {
                 stage: self.reference(&run.stage, scope)?,
+                also: self.references(&run.also, scope)?,
                 mode: run.mode.map(|(mode, span)| (mode, scope.span(span))),
                 work: self.expr(&run.work, scope)?,
                 growing: self.optional_ref(run.growing.as_ref(), scope)?,
@@ -207,6 +208,18 @@ impl<'d> Expander<'d, '_> {
                 StmtKind::Serving(Box::new(self.serving(serving, scope)?))
             }
             StmtKind::Hold(hold) => StmtKind::Hold(Box::new(self.hold(hold, scope, inside)?)),
+            StmtKind::While(guard, body) => {
+                StmtKind::While(self.expr(guard, scope)?, self.block(body, scope, inside))
+            }
+            StmtKind::Book(claims) => StmtKind::Book(self.claims(claims, scope)?),
+            StmtKind::Open(open) => StmtKind::Open(Box::new(Open {
+                pool: self.reference(&open.pool, scope)?,
+                reuse: self.optional(open.reuse.as_ref(), scope)?,
+                body: self.block(&open.body, scope, inside),
+                cache: self.optional(open.cache.as_ref(), scope)?,
+                lease: self.lease(open.lease.as_ref(), scope)?,
+                head: scope.span(open.head),
+            })),
             StmtKind::Call(_) => return None,
         })
     }
@@ -227,6 +240,7 @@ impl<'d> Expander<'d, '_> {
                 ServePlace::Index(e) => ServePlace::Index(self.expr(e, scope)?),
                 ServePlace::On(r) => ServePlace::On(self.reference(r, scope)?),
             },
+            also: self.references(&serving.also, scope)?,
             work: self.expr(&serving.work, scope)?,
             growing: self.optional_ref(serving.growing.as_ref(), scope)?,
             moves: match &serving.moves {
@@ -240,14 +254,38 @@ impl<'d> Expander<'d, '_> {
         })
     }
 
-    fn hold(&mut self, hold: &'d Hold, scope: &Scope<'d>, inside: Where) -> Option<Hold> {
-        let mut claims = Vec::with_capacity(hold.claims.len());
-        for claim in &hold.claims {
-            claims.push(Claim {
+    fn claims(&mut self, claims: &'d [Claim], scope: &Scope<'d>) -> Option<Vec<Claim>> {
+        let mut copied = Vec::with_capacity(claims.len());
+        for claim in claims {
+            copied.push(Claim {
                 pool: self.reference(&claim.pool, scope)?,
                 units: self.expr(&claim.units, scope)?,
                 reserve: self.optional(claim.reserve.as_ref(), scope)?,
             });
+        }
+        Some(copied)
+    }
+
+    fn references(&mut self, list: &'d [Ref], scope: &Scope<'d>) -> Option<Vec<Ref>> {
+        list.iter().map(|r| self.reference(r, scope)).collect()
+    }
+
+    fn lease(
+        &mut self,
+        lease: Option<&'d (Ref, Expr)>,
+        scope: &Scope<'d>,
+    ) -> Option<Option<(Ref, Expr)>> {
+        match lease {
+            Some((r, e)) => Some(Some((self.reference(r, scope)?, self.expr(e, scope)?))),
+            None => Some(None),
+        }
+    }
+
+    fn hold(&mut self, hold: &'d Hold, scope: &Scope<'d>, inside: Where) -> Option<Hold> {
+        let claims = self.claims(&hold.claims, scope)?;
+        let mut names = Vec::with_capacity(hold.names.len());
+        for (key, length) in &hold.names {
+            names.push((self.expr(key, scope)?, self.expr(length, scope)?));
         }
         let reuse = self.optional(hold.reuse.as_ref(), scope)?;
         let mut binds = Vec::with_capacity(hold.binds.len());
@@ -267,13 +305,11 @@ impl<'d> Expander<'d, '_> {
             form: hold.form,
             claims,
             reuse,
+            names,
             binds,
             body: self.block(&hold.body, scope, inside),
             cache: self.optional(hold.cache.as_ref(), scope)?,
-            lease: match &hold.lease {
-                Some((r, e)) => Some((self.reference(r, scope)?, self.expr(e, scope)?)),
-                None => None,
-            },
+            lease: self.lease(hold.lease.as_ref(), scope)?,
             head: scope.span(hold.head),
         })
     }

@@ -3,8 +3,8 @@
 use super::body::Where;
 use super::{Expander, Scope};
 use crate::ast::{
-    Arrive, ArriveLaw, DefBody, Expr, Item, Let, Name, Pool, Program, Run, Section, Serve, Spill,
-    Stage, StageKind, Step, StmtKind, Workload,
+    Arrive, ArriveLaw, Call, DefBody, Expr, Gauge, Item, Let, Name, Pool, Program, Queue, Run,
+    Section, Serve, Share, Spill, Stage, StageKind, Step, StmtKind, TraceClause, Workload,
 };
 use crate::parse::Side;
 
@@ -46,12 +46,24 @@ impl<'d> Expander<'d, '_> {
                     self.once(&mut program.run, run, span, "the run");
                 }
             }
+            Item::Gauge(gauge) => {
+                if let (Some(name), Some(value)) =
+                    (self.name(&gauge.name, scope), self.expr(&gauge.value, scope))
+                {
+                    program.gauges.push(Gauge { name, value });
+                }
+            }
+            Item::Share(share) => {
+                let span = scope.span(share.span);
+                let share = Share { span, ..*share };
+                self.once(&mut program.share, share, span, "how stages are shared");
+            }
             // Both are gone by now.
             Item::Def(_) | Item::Use(_) => {}
         }
     }
 
-    fn call_item(&mut self, call: &'d crate::ast::Call, scope: &Scope<'d>, program: &mut Program) {
+    fn call_item(&mut self, call: &'d Call, scope: &Scope<'d>, program: &mut Program) {
         let Some((def, inner)) = self.enter(call, &call.args, scope) else { return };
         match &def.body {
             DefBody::Items(items) => {
@@ -94,7 +106,10 @@ impl<'d> Expander<'d, '_> {
                 None => None,
             },
             lifo: pool.lifo,
-            queue: self.optional(pool.queue.as_ref(), scope)?,
+            queue: match &pool.queue {
+                Some(q) => Some(Queue { keys: self.list(&q.keys, scope)?, live: q.live }),
+                None => None,
+            },
             admit_via: self.optional_name(pool.admit_via.as_ref(), scope)?,
             spill: match &pool.spill {
                 Some(spill) => Some(Spill {
@@ -105,6 +120,7 @@ impl<'d> Expander<'d, '_> {
                 }),
                 None => None,
             },
+            shared: pool.shared,
         })
     }
 
@@ -134,6 +150,7 @@ impl<'d> Expander<'d, '_> {
                 Some(Serve::By(keys)) => Some(Serve::By(self.list(keys, scope)?)),
                 other => other.clone(),
             },
+            integral: step.integral,
             span: scope.span(step.span),
         })
     }
@@ -158,15 +175,23 @@ impl<'d> Expander<'d, '_> {
                         ArriveLaw::Closed(e) => ArriveLaw::Closed(self.expr(e, scope)?),
                         ArriveLaw::Batch(e) => ArriveLaw::Batch(self.expr(e, scope)?),
                         ArriveLaw::None => ArriveLaw::None,
+                        ArriveLaw::Renewal(e) => ArriveLaw::Renewal(self.expr(e, scope)?),
+                        ArriveLaw::Rates(rates) => {
+                            let mut copied = Vec::with_capacity(rates.len());
+                            for (rate, from) in rates {
+                                copied.push((self.expr(rate, scope)?, self.expr(from, scope)?));
+                            }
+                            ArriveLaw::Rates(copied)
+                        }
+                        ArriveLaw::At(times) => ArriveLaw::At(self.list(times, scope)?),
+                        ArriveLaw::Trace => ArriveLaw::Trace,
                     },
+                    limit: self.optional(arrive.limit.as_ref(), scope)?,
                     span: scope.span(arrive.span),
                 }),
                 None => None,
             },
-            trace: w
-                .trace
-                .clone()
-                .map(|t| crate::ast::TraceClause { span: scope.span(t.span), ..t }),
+            trace: w.trace.clone().map(|t| TraceClause { span: scope.span(t.span), ..t }),
             init: section(self, &w.init, Side::Marks),
             turn: section(self, &w.turn, Side::Marks),
             session: section(self, &w.session, Side::Client),

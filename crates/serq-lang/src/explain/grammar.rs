@@ -85,7 +85,7 @@ run { horizon 10; }
         code: Code::E0106,
         text: "
 Outside of all blocks there are only declarations: let, pool, stage, workload, session, server, run,
-def, use, and calls of definitions that stand for declarations.",
+gauge, share, def, use, and calls of definitions that stand for declarations.",
         example: Program("
 stage s : fifo;
 link l : ps(1);
@@ -98,7 +98,7 @@ run { horizon 10; }
         code: Code::E0107,
         text: "
 A statement begins with its word: turn, request, end, set, observe, hold, enter, admit, grow, drop,
-release, load, run, branch, loop, choose, prefill, decode, transfer, tool; or it is the name of a
+release, load, run, branch, loop, while, choose, book, prefill, decode, transfer, tool; or it is the name of a
 definition with its arguments.",
         example: Program("
 stage s : fifo;
@@ -404,6 +404,19 @@ there is none, or several could be meant. Declare one, or name it: `prefill on S
 stage s : fifo;
 workload { arrive poisson(1); }
 session { run s (1); tool 3; }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0217,
+        text: "
+`book` and the `enter` that opens a booking are the server's: it decides what is allocated. A session
+that does everything itself claims with `hold`, a client's with `enter pool (units) { ... }`.",
+        example: Program("
+pool kv { cap 10; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { book kv (1); run s (1); }
 run { horizon 10; }
 "),
     },

@@ -549,4 +549,79 @@ session { twice(~exp(1)); }
 run { horizon 10; }
 "),
     },
+    Entry {
+        code: Code::E0428,
+        text: "
+A gauge is followed over time: it is read whenever the state has changed. It may read what pools and
+stages hold (used, free, holders, queued, queue, busy) of members that are named by a constant. It
+cannot read what depends on a session, on the moment itself, or on unfinished work, which changes all
+the time.",
+        example: Program("
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (1); }
+gauge ahead = work(s);
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0429,
+        text: "
+A run over several stages is one flow, and its rate depends on all that flows there. There are two
+rules for it: `share maxmin;` raises all flows alike until a stage is full, and `share bottleneck;`
+gives each flow the least of its stages' equal parts. One of them is declared once, for all.",
+        example: Program("
+stage a : ps(1);
+stage b : ps(2);
+workload { arrive poisson(0.1); }
+session { run a, b (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0430,
+        text: "
+The stages of a run over several share their capacity between flows. They are different `ps` stages
+of constant capacity.",
+        example: Program("
+share maxmin;
+stage a : ps(1);
+stage b : fifo;
+workload { arrive poisson(0.1); }
+session { run a, b (1); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0431,
+        text: "
+`enter P { ... }` without units opens what was booked before with `book P (units)`: the first pool of
+the booking, with the same index. No statement of this program books it.",
+        example: Program("
+pool kv { cap 10; }
+pool other { cap 10; }
+stage s : fifo;
+workload { arrive poisson(0.1); session { turn; request; } }
+server {
+  book other (1);
+  enter kv { run s (1); }
+  enter other { run s (1); }
+}
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0432,
+        text: "
+What is cached in a `shared` pool can be used by every session whose content begins the same. Such a
+pool has a finite cap in blocks, gives up the blocks unused for longest, and cannot be booked; `names`
+says what a hold's content is, and needs such a pool.",
+        example: Program("
+pool kv { cap 10; shared; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold kv (1) { run s (1); } }
+run { horizon 10; }
+"),
+    },
 ];

@@ -317,8 +317,10 @@ fn spaced(a: &Piece<'_>, b: &Piece<'_>) -> bool {
 
 /// How much a break between two tokens hurts; `None` where there is none.
 fn break_class(a: &Piece<'_>, b: &Piece<'_>) -> Option<usize> {
-    const CLAUSES: [&str; 10] =
-        ["reserve", "reuse", "where", "at", "keep", "cache", "lease", "growing", "from", "when"];
+    const CLAUSES: [&str; 11] = [
+        "reserve", "reuse", "names", "where", "at", "keep", "cache", "lease", "growing", "from",
+        "when",
+    ];
     let closed = a.is(b')') || a.is(b']') || a.text == "fit";
     if closed && b.tok == Tok::Name && CLAUSES.contains(&b.text) {
         return Some(0);

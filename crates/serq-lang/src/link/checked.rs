@@ -21,6 +21,15 @@ impl Linker<'_> {
             "loop-instant" => Code::E0503,
             "index-changed" => Code::E0505,
             "hidden" => Code::E0509,
+            "share" => Code::E0429,
+            "run-flow" => Code::E0430,
+            "run-mode" => Code::E0415,
+            "enter" => Code::E0431,
+            "book-shared" | "pool-shared" | "names" => Code::E0432,
+            "gauge" => Code::E0428,
+            "gap" => Code::E0408,
+            "lease-pool" => Code::E0417,
+            "arrival" => Code::E0408,
             _ => Code::E0699,
         };
         let mut d = Diagnostic::new(code, self.place(&error.path, tree), error.reason.clone())
@@ -44,6 +53,10 @@ impl Linker<'_> {
             }
             ("pools", &[member, ..]) => member_span(&self.pools, member),
             ("stages", &[member, ..]) => member_span(&self.stages, member),
+            ("arrival", _) => {
+                tree.workload.as_ref().and_then(|w| w.arrive.as_ref()).map(|a| a.span)
+            }
+            ("gauges", &[at, ..]) => tree.gauges.get(at).map(|g| g.name.span),
             _ => None,
         };
         found.unwrap_or(start)

@@ -1,9 +1,9 @@
 //! Constants, families, arrivals and the run.
 
-use super::{Const, Families, Family, Linker, MAX_MEMBERS, Override};
+use super::{Const, Families, Family, Linker, MAX_MEMBERS, Override, place};
 use crate::ast::{self, ArriveLaw, StageKind};
 use crate::diag::{Code, Diagnostic, closest};
-use crate::ir::{Arrival, Ctx, MAX_SESSIONS, Trace};
+use crate::ir::{Arrival, CGauge, CShare, Ctx, MAX_SESSIONS, Rate, Trace};
 use crate::source::Span;
 
 /// Largest seed: every integer up to here is an exact `f64`.
@@ -139,6 +139,7 @@ impl<'a> Linker<'a> {
         let Some(workload) = &tree.workload else { return };
         if let Some(arrive) = &workload.arrive {
             self.program.arrival = self.arrival(&arrive.law);
+            self.limit(arrive);
         }
         if let Some(trace) = &workload.trace {
             self.program.trace = Some(Trace::File(trace.path.clone()));
@@ -162,7 +163,89 @@ impl<'a> Linker<'a> {
             }
             ArriveLaw::Closed(e) => Arrival::Closed(self.sessions(e)),
             ArriveLaw::Batch(e) => Arrival::Batch(self.sessions(e)),
+            ArriveLaw::Renewal(e) => {
+                let gap = self.amount(e, place::GAP);
+                if gap.as_num() == Some(0.0) || gap.as_num() == Some(f64::INFINITY) {
+                    let d = Diagnostic::new(
+                        Code::E0408,
+                        e.span,
+                        "a gap that lets no time pass, or all of it",
+                    )
+                    .help("the gap between arrivals is in seconds, above 0: renewal(~exp(2))");
+                    self.report(d);
+                }
+                Arrival::Renewal(gap)
+            }
+            ArriveLaw::Rates(rates) => {
+                let mut linked: Vec<Rate> = Vec::with_capacity(rates.len());
+                for (rate, from) in rates {
+                    let value = self.constant(rate).unwrap_or(1.0);
+                    if !(value >= 0.0 && value.is_finite()) {
+                        let message = format!("arrivals at a rate of {value}");
+                        let d = Diagnostic::new(Code::E0408, rate.span, message)
+                            .help("a rate is in sessions per second, 0 or more");
+                        self.report(d);
+                    }
+                    let after = linked.last().map(|r| r.1);
+                    if let Some(from) = self.moment(from, after, true) {
+                        linked.push(Rate(value, from));
+                    }
+                }
+                Arrival::Rates(linked)
+            }
+            ArriveLaw::At(times) => {
+                let mut linked: Vec<f64> = Vec::with_capacity(times.len());
+                for e in times {
+                    let after = linked.last().copied();
+                    linked.extend(self.moment(e, after, false));
+                }
+                Arrival::Times(linked)
+            }
+            ArriveLaw::Trace => Arrival::Trace,
         }
+    }
+
+    /// A time of arrival, not before the one above it.
+    fn moment(&mut self, e: &'a ast::Expr, after: Option<f64>, strictly: bool) -> Option<f64> {
+        let value = self.constant(e)?;
+        let late = after.is_none_or(|a| if strictly { value > a } else { value >= a });
+        if value >= 0.0 && value.is_finite() && late {
+            return Some(value);
+        }
+        let d = Diagnostic::new(Code::E0408, e.span, format!("a time of {value}"))
+            .help("times are in seconds, 0 or more, in ascending order");
+        self.report(d);
+        None
+    }
+
+    /// `for N`
+    fn limit(&mut self, arrive: &'a ast::Arrive) {
+        let Some(e) = &arrive.limit else { return };
+        let open = matches!(
+            arrive.law,
+            ArriveLaw::Poisson(_) | ArriveLaw::Renewal(_) | ArriveLaw::Rates(_)
+        );
+        let n = self.sessions(e);
+        if !open || n == 0 {
+            let d = Diagnostic::new(Code::E0408, e.span, "a number of sessions that means nothing here")
+                .help("`for N` ends poisson, renewal and rates after N sessions, 1 or more; the others have an end of their own, or none");
+            self.report(d);
+        }
+        self.program.limit = Some(n);
+    }
+
+    /// Gauges, and the rule of shared stages.
+    pub(super) fn gauges(&mut self, tree: &'a ast::Program) {
+        for (at, gauge) in tree.gauges.iter().enumerate() {
+            if let Some(first) = tree.gauges[..at].iter().find(|g| g.name.text == gauge.name.text) {
+                self.declared_twice("gauge", &gauge.name, first.name.span);
+                continue;
+            }
+            let value = self.expr(&gauge.value, place::GAUGE);
+            self.program.gauges.push(CGauge { name: gauge.name.text.clone(), value });
+        }
+        self.program.share =
+            tree.share.map(|share| if share.max_min { CShare::MaxMin } else { CShare::Bottleneck });
     }
 
     fn sessions(&mut self, e: &'a ast::Expr) -> u64 {
@@ -179,6 +262,12 @@ impl<'a> Linker<'a> {
     pub(super) fn run_options(&mut self, tree: &'a ast::Program) {
         let end = Span { start: tree.span.end, ..tree.span };
         let run = tree.run.as_ref();
+        let finite = self.program.is_finite();
+        if finite && run.and_then(|r| r.horizon.as_ref()).is_none() {
+            self.program.horizon = f64::INFINITY;
+            self.rest_of_run(run, f64::INFINITY, end);
+            return;
+        }
         let Some(horizon) = run.and_then(|r| r.horizon.as_ref()) else {
             let at = run.map_or(end, |r| r.span);
             let d = Diagnostic::new(Code::E0409, at, "the program does not say when it ends")
@@ -187,16 +276,20 @@ impl<'a> Linker<'a> {
             return;
         };
         let value = self.constant(horizon).unwrap_or(1.0);
-        if !(value > 0.0 && value.is_finite()) {
+        if !(value > 0.0 && (value.is_finite() || finite)) {
             let message = format!("a horizon of {value}");
             let d = Diagnostic::new(Code::E0405, horizon.span, message)
                 .help("it is a positive number of seconds");
             self.report(d);
         }
         self.program.horizon = value;
+        self.rest_of_run(run, value, horizon.span);
+    }
+
+    fn rest_of_run(&mut self, run: Option<&'a ast::Run>, horizon: f64, horizon_at: Span) {
         if let Some(e) = run.and_then(|r| r.warmup.as_ref()) {
             if let Some(warmup) = self.constant(e) {
-                self.warmup(warmup, value, e.span, horizon.span);
+                self.warmup(warmup, horizon, e.span, horizon_at);
             }
         }
         if let Some(e) = run.and_then(|r| r.seed.as_ref()) {

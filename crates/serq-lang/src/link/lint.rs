@@ -110,6 +110,8 @@ impl<'a> Lint<'a> {
             CStmt::End => Effect { ends: true, ..Effect::default() },
             CStmt::Loop(body) => Effect { ends: true, ..self.effect(*body) },
             CStmt::Hold(hold) => self.effect(hold.body),
+            CStmt::Enter(enter) => self.effect(enter.body),
+            CStmt::While(_, body) => maybe(self.effect(*body)),
             CStmt::Branch(_, then, other) => {
                 let (mut a, b) = (self.effect(*then), self.effect(*other));
                 match (a.ends, b.ends) {
@@ -135,7 +137,8 @@ impl<'a> Lint<'a> {
                     self.block(*then, stale.clone());
                     self.block(*other, stale.clone());
                 }
-                CStmt::Loop(body) => {
+                CStmt::Enter(enter) => self.block(enter.body, stale.clone()),
+                CStmt::Loop(body) | CStmt::While(_, body) => {
                     let mut entry = stale.clone();
                     if let Some(effect) = self.effects.get(body) {
                         entry.extend(&effect.leaves);
@@ -172,6 +175,8 @@ impl<'a> Lint<'a> {
             CStmt::Turn => of(&self.program.turn),
             CStmt::End | CStmt::Loop(_) => Effect { ends: true, ..Effect::default() },
             CStmt::Hold(hold) => of(&hold.body),
+            CStmt::Enter(enter) => of(&enter.body),
+            CStmt::While(_, body) => maybe(of(body)),
             CStmt::Branch(_, then, other) => {
                 let (mut a, b) = (of(then), of(other));
                 match (a.ends, b.ends) {
@@ -280,6 +285,11 @@ impl<'a> Lint<'a> {
             self.diags.push(d);
         }
     }
+}
+
+/// The effect of what may be done any number of times, or not at all.
+fn maybe(effect: Effect) -> Effect {
+    Effect { leaves: effect.leaves, ..Effect::default() }
 }
 
 fn stale_reads(e: &CExpr, stale: &Stale, f: &mut dyn FnMut(Slot, Span)) {

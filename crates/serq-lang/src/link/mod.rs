@@ -53,6 +53,7 @@ pub(crate) fn link(
         stages: Families::default(),
         names: names::Names::default(),
         binds: None,
+        bodies: Vec::new(),
         program: ir::Program::empty(),
         infos: vec![Vec::new(); 3],
         server: tree.server.as_ref(),
@@ -72,6 +73,7 @@ pub(crate) fn link(
     for stage in &tree.stages {
         linker.stage_options(stage);
     }
+    linker.gauges(tree);
     linker.sections(tree);
     linker.finish(tree, sources)
 }
@@ -134,6 +136,8 @@ struct Linker<'a> {
     names: names::Names,
     /// The bindings of the header being linked.
     binds: Option<names::Binds<'a>>,
+    /// The holds around the statement being linked, outermost first.
+    bodies: Vec<names::Body<'a>>,
     program: ir::Program,
     /// In the shape of the program's blocks.
     infos: Vec<Vec<Info>>,
@@ -181,6 +185,7 @@ impl<'a> Linker<'a> {
             let message = format!("`{name}` is never used");
             self.diags.push(Diagnostic::new(Code::W0702, constant.span, message));
         }
+        self.program.version = ir::version_needed(&self.program);
         self.program.spans = Some(self.spans(tree, sources));
         if let Err(errors) = ir::validate(&self.program) {
             for error in errors {
@@ -220,7 +225,7 @@ impl<'a> Linker<'a> {
             hidden: workload
                 .map(|w| w.hidden.iter().map(|n| position(n.span)).collect())
                 .unwrap_or_default(),
-            gauges: Vec::new(),
+            gauges: tree.gauges.iter().map(|g| position(g.name.span)).collect(),
         }
     }
 

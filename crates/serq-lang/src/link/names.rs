@@ -9,7 +9,7 @@ use super::place::Place;
 use super::{Linker, place};
 use crate::ast::{self, StmtKind};
 use crate::diag::{Code, Diagnostic, closest};
-use crate::ir::{CExpr, Ctx, Moment, Slot, Slots};
+use crate::ir::{Bind, CExpr, Ctx, Moment, Slot, Slots};
 use crate::source::Span;
 
 /// Attributes, and which of them are hidden.
@@ -20,6 +20,21 @@ pub(super) struct Names {
     assigned: BTreeMap<Slot, Span>,
     pub(super) hidden: BTreeMap<Slot, Span>,
     observes: BTreeMap<String, usize>,
+    /// Attributes that keep what a binding was at admission, by the binding's place.
+    bound: BTreeMap<Span, Slot>,
+}
+
+/// The bindings of a hold whose body is being linked.
+pub(super) struct Body<'a> {
+    list: &'a [ast::Bind],
+    /// The attribute of each that the body reads.
+    read: Vec<Option<Slot>>,
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn new(list: &'a [ast::Bind]) -> Self {
+        Body { list, read: vec![None; list.len()] }
+    }
 }
 
 impl Names {
@@ -52,7 +67,8 @@ fn assigned<'t>(block: &'t ast::Block, f: &mut dyn FnMut(&'t ast::Name)) {
             StmtKind::Set(name, _) => f(name),
             StmtKind::Choose(choose) => f(&choose.var),
             StmtKind::Hold(hold) => assigned(&hold.body, f),
-            StmtKind::Loop(body) => assigned(body, f),
+            StmtKind::Loop(body) | StmtKind::While(_, body) => assigned(body, f),
+            StmtKind::Open(open) => assigned(&open.body, f),
             StmtKind::Branch(branch) => {
                 assigned(&branch.then, f);
                 assigned(&branch.other, f);
@@ -176,8 +192,50 @@ impl<'a> Linker<'a> {
         if let Some(ctx) = Ctx::ALL.into_iter().find(|c| c.name() == name) {
             return self.read_ctx(ctx, span, place);
         }
+        if let Some(bound) = self.bound_around(name, place) {
+            return Some(bound);
+        }
         self.unknown_name(name, span, place);
         None
+    }
+
+    /// A binding of a hold around this place: what it was at the admission. Where the same name
+    /// means something else, it keeps that meaning.
+    fn bound_around(&mut self, name: &str, place: Place) -> Option<CExpr> {
+        if !place.moment.is_some_and(Moment::has_session) {
+            return None;
+        }
+        let body = self.bodies.iter_mut().rev().find_map(|body| {
+            let at = body.list.iter().position(|b| b.name.text == name)?;
+            Some((body, at))
+        });
+        let (body, at) = body?;
+        let attrs = &mut self.program.attrs;
+        let slot = *self.names.bound.entry(body.list[at].name.span).or_insert_with(|| {
+            let taken = |n: &str, attrs: &[String]| attrs.iter().any(|a| a == n);
+            let mut free = name.to_owned();
+            let mut number = 2;
+            while taken(&free, attrs) {
+                free = format!("{name}.{number}");
+                number += 1;
+            }
+            attrs.push(free);
+            attrs.len() - 1
+        });
+        body.read[at] = Some(slot);
+        Some(CExpr::Attr(slot))
+    }
+
+    /// What the body that was just linked reads of its hold's bindings, to be kept at admission.
+    pub(super) fn kept(&mut self, body: &Body<'a>) -> Vec<Bind> {
+        let mut kept = Vec::new();
+        for (bind, slot) in body.list.iter().zip(&body.read) {
+            let Some(slot) = slot else { continue };
+            if let Some(Some(value)) = self.resolve_bind(&bind.name.text, place::BINDING) {
+                kept.push(Bind(*slot, value));
+            }
+        }
+        kept
     }
 
     /// A binding stands for its expression, linked at the place of use.

@@ -26,7 +26,17 @@ impl<'a> Linker<'a> {
             Some(keys) => CEvict::By(keys.iter().map(|e| self.expr(e, place::EVICT_KEY)).collect()),
             None => CEvict::Lru,
         };
-        let queue = decl.queue.as_ref().map(|e| self.expr(e, place::QUEUE_KEY));
+        let queue = decl.queue.as_ref().map(|queue| {
+            let place = if queue.live { place::LIVE_KEY } else { place::QUEUE_KEY };
+            let mut keys: Vec<CExpr> = queue.keys.iter().map(|e| self.expr(e, place)).collect();
+            match (keys.pop(), queue.live) {
+                (Some(key), false) if keys.is_empty() => CQueue::Key(key),
+                (last, live) => {
+                    keys.extend(last);
+                    CQueue::Keys { keys, live }
+                }
+            }
+        });
         let preempt = if decl.lifo { CPreempt::Lifo } else { CPreempt::None };
         let via = decl.admit_via.as_ref().and_then(|name| self.admit_via(decl, name, count));
         let spill = self.spill(decl, count);
@@ -36,7 +46,7 @@ impl<'a> Linker<'a> {
                 block,
                 evict: evict.clone(),
                 preempt,
-                queue: queue.clone().map(CQueue::Key),
+                queue: queue.clone(),
                 spill: spill.as_ref().map(|(to, via, work, when)| CSpill {
                     to: pair(*to),
                     via: pair(*via),
@@ -44,6 +54,7 @@ impl<'a> Linker<'a> {
                     when: when.clone(),
                 }),
                 admit_via: via.map(pair),
+                shared: decl.shared,
                 ..CPool::new(decl.name.text.clone(), cap)
             });
         }
@@ -252,7 +263,14 @@ impl<'a> Linker<'a> {
             }
         });
         (
-            CStageKind::Step(CStep { budget, cost, chunk, serve, memory: None, integral: false }),
+            CStageKind::Step(CStep {
+                budget,
+                cost,
+                chunk,
+                serve,
+                memory: None,
+                integral: step.integral,
+            }),
             memory,
         )
     }

@@ -1,12 +1,12 @@
 //! Statements, and the sugar among them.
 
-use super::names::Binds;
+use super::names::{Binds, Body};
 use super::{Linker, MAX_STATEMENTS, place};
 use crate::ast::{
-    Block, Expr, Hold, Mode, Ref, Role, RunStmt, ServePlace, Serving, Stmt, StmtKind,
+    self, Block, Expr, Hold, Mode, Open, Ref, Role, RunStmt, ServePlace, Serving, Stmt, StmtKind,
 };
 use crate::diag::{Code, Diagnostic, closest};
-use crate::ir::{CExpr, CHold, CRef, CRun, CStmt, Claim, Dist, RunMode};
+use crate::ir::{CEnter, CExpr, CHold, CRef, CRun, CSegment, CStmt, Claim, Dist, RunMode};
 use crate::source::Span;
 
 impl<'a> Linker<'a> {
@@ -94,6 +94,23 @@ impl<'a> Linker<'a> {
                 CStmt::Branch(guard, then, other)
             }
             StmtKind::Loop(body) => CStmt::Loop(self.block(body)),
+            StmtKind::While(guard, body) => {
+                let linked = self.expr(guard, place::STATEMENT);
+                self.constant_guard(&linked, guard.span);
+                CStmt::While(linked, self.block(body))
+            }
+            StmtKind::Book(claims) => {
+                let (claims, wrong) = self.claims(claims);
+                if wrong {
+                    return;
+                }
+                CStmt::Book(claims)
+            }
+            StmtKind::Open(open) => {
+                let Some(linked) = self.open(open) else { return };
+                self.push(block, CStmt::Enter(linked), span, open.head);
+                return;
+            }
             StmtKind::Hold(hold) => {
                 let Some(linked) = self.hold(hold) else { return };
                 self.push(block, CStmt::Hold(linked), span, hold.head);
@@ -130,13 +147,14 @@ impl<'a> Linker<'a> {
     fn run(&mut self, run: &'a RunStmt) -> Option<CRun> {
         let work = self.amount(&run.work, place::STATEMENT);
         let growing = self.growing(run.growing.as_ref());
+        let also = self.also(&run.also);
         let stage = self.stage_ref(&run.stage, place::INDEX)?;
         let step = self.stages.get(&run.stage.name.text).is_some_and(|f| f.step);
         let mode = self.mode(run.mode, step, &run.stage)?;
         if let Some(pool) = run.growing.as_ref().filter(|_| !step) {
             self.growing_off_step(pool, &run.stage.name.text);
         }
-        Some(CRun { stage, mode, work, growing: growing?, also: Vec::new() })
+        Some(CRun { stage, mode, work, growing: growing?, also: also? })
     }
 
     /// The growing pool; the outer option is `None` after an error.
@@ -179,23 +197,59 @@ impl<'a> Linker<'a> {
         }
     }
 
+    /// Further stages of a run; `None` after an error.
+    fn also(&mut self, also: &'a [Ref]) -> Option<Vec<CRef>> {
+        let linked: Vec<Option<CRef>> =
+            also.iter().map(|r| self.stage_ref(r, place::INDEX)).collect();
+        linked.into_iter().collect()
+    }
+
+    /// What a hold or a booking claims, and whether something was wrong with it.
+    fn claims(&mut self, claims: &'a [ast::Claim]) -> (Vec<Claim>, bool) {
+        let mut linked = Vec::with_capacity(claims.len());
+        let mut wrong = false;
+        for claim in claims {
+            let units = self.amount(&claim.units, place::UNITS);
+            let reserve = claim.reserve.as_ref().map(|e| self.amount(e, place::RESERVE));
+            let pool = self.without_binds(|l| l.pool_ref(&claim.pool, place::CLAIM_INDEX));
+            match pool {
+                Some(pool) => linked.push(Claim(pool, units, reserve)),
+                None => wrong = true,
+            }
+        }
+        (linked, wrong)
+    }
+
+    fn open(&mut self, open: &'a Open) -> Option<CEnter> {
+        let pool = self.pool_ref(&open.pool, place::CLAIM_INDEX);
+        let reuse = open.reuse.as_ref().map(|e| self.amount(e, place::REUSE));
+        let cache = open.cache.as_ref().map(|e| self.amount(e, place::CACHE));
+        let lease = open.lease.as_ref().map(|(pool, time)| {
+            let time = self.amount(time, place::LEASE);
+            (self.pool_ref(pool, place::INDEX), time)
+        });
+        let body = self.block(&open.body);
+        let lease = match lease {
+            Some((pool, time)) => Some((pool?, time)),
+            None => None,
+        };
+        Some(CEnter { pool: pool?, reuse, body, cache, lease })
+    }
+
     fn hold(&mut self, hold: &'a Hold) -> Option<CHold> {
         let outer = self.binds.replace(Binds {
             list: &hold.binds,
             visible: hold.binds.len(),
             done: vec![[None, None]; hold.binds.len()],
         });
-        let mut claims = Vec::new();
-        let mut wrong = false;
-        for claim in &hold.claims {
-            let units = self.amount(&claim.units, place::UNITS);
-            let reserve = claim.reserve.as_ref().map(|e| self.amount(e, place::RESERVE));
-            let pool = self.without_binds(|l| l.pool_ref(&claim.pool, place::CLAIM_INDEX));
-            match pool {
-                Some(pool) => claims.push(Claim(pool, units, reserve)),
-                None => wrong = true,
-            }
-        }
+        let (claims, wrong) = self.claims(&hold.claims);
+        let names: Vec<CSegment> = hold
+            .names
+            .iter()
+            .map(|(key, length)| {
+                CSegment(self.amount(key, place::NAMES), self.amount(length, place::NAMES))
+            })
+            .collect();
         let reuse = hold.reuse.as_ref().map(|e| self.amount(e, place::REUSE));
         let cache = hold.cache.as_ref().map(|e| self.amount(e, place::CACHE));
         let lease = hold.lease.as_ref().map(|(pool, time)| {
@@ -203,8 +257,12 @@ impl<'a> Linker<'a> {
             (self.without_binds(|l| l.pool_ref(pool, place::INDEX)), time)
         });
         self.unused_binds();
-        self.binds = None;
+        let header = self.binds.take();
+        self.bodies.push(Body::new(&hold.binds));
         let body = self.block(&hold.body);
+        let read = self.bodies.pop();
+        self.binds = header;
+        let binds = read.map(|read| self.kept(&read)).unwrap_or_default();
         self.binds = outer;
         let lease = match lease {
             Some((None, _)) => return None,
@@ -217,15 +275,7 @@ impl<'a> Linker<'a> {
             }
             None => None,
         };
-        (!wrong).then_some(CHold {
-            pools: claims,
-            reuse,
-            body,
-            cache,
-            lease,
-            binds: Vec::new(),
-            names: Vec::new(),
-        })
+        (!wrong).then_some(CHold { pools: claims, reuse, body, cache, lease, binds, names })
     }
 
     fn leased(&mut self, pool: &CRef, claims: &[Claim], written: Option<&Ref>) {
@@ -254,6 +304,7 @@ impl<'a> Linker<'a> {
     fn serving(&mut self, serving: &'a Serving, span: Span, block: usize) {
         let work = self.amount(&serving.work, place::STATEMENT);
         let growing = self.growing(serving.growing.as_ref());
+        let also = self.also(&serving.also);
         let stage = match &serving.place {
             ServePlace::On(r) => self.stage_above(r),
             ServePlace::Role => self.role_stage(serving, None),
@@ -265,7 +316,9 @@ impl<'a> Linker<'a> {
             let from = self.pool_ref(&moves.from, place::INDEX);
             (units, to, from)
         });
-        let (Some((stage, step, name)), Some(growing)) = (stage, growing) else { return };
+        let (Some((stage, step, name)), Some(growing), Some(also)) = (stage, growing, also) else {
+            return;
+        };
         let mode = match (serving.role, step) {
             (Role::Prefill, true) => RunMode::Prefill,
             (Role::Decode, true) => RunMode::Decode,
@@ -281,12 +334,7 @@ impl<'a> Linker<'a> {
         if let Some(pool) = serving.growing.as_ref().filter(|_| !step) {
             self.growing_off_step(pool, &name);
         }
-        self.push(
-            block,
-            CStmt::Run(CRun { stage, mode, work, growing, also: Vec::new() }),
-            span,
-            span,
-        );
+        self.push(block, CStmt::Run(CRun { stage, mode, work, growing, also }), span, span);
         if let Some((units, Some(to), Some(from))) = moves {
             self.push(block, CStmt::Load(to, units), span, span);
             self.push(block, CStmt::Release(from), span, span);

@@ -1,17 +1,22 @@
 //! Declarations: `let`, `pool`, `stage`, `run` and the sections.
 
 use super::{Parse, Parser, Side, Stop};
-use crate::ast::{Expr, Item, Let, Name, Pool, Run, Section, Serve, Spill, Stage, StageKind, Step};
+use crate::ast::{
+    Expr, Gauge, Item, Let, Name, Pool, Queue, Run, Section, Serve, Share, Spill, Stage, StageKind,
+    Step,
+};
 use crate::diag::{Code, Diagnostic};
 use crate::lex::Tok;
 use crate::source::Span;
 
 /// The words that begin a declaration.
-pub(super) const ITEMS: [&str; 9] =
-    ["let", "pool", "stage", "workload", "session", "server", "run", "def", "use"];
-const POOL_OPTIONS: [&str; 7] = ["cap", "block", "evict", "preempt", "queue", "admit", "spill"];
+pub(super) const ITEMS: [&str; 11] = [
+    "let", "pool", "stage", "workload", "session", "server", "run", "gauge", "share", "def", "use",
+];
+const POOL_OPTIONS: [&str; 8] =
+    ["cap", "block", "evict", "preempt", "queue", "admit", "spill", "shared"];
 const KINDS: [&str; 4] = ["fifo", "ps", "delay", "step"];
-const STEP_OPTIONS: [&str; 5] = ["budget", "cost", "chunk", "memory", "serve"];
+const STEP_OPTIONS: [&str; 6] = ["budget", "cost", "chunk", "memory", "serve", "integral"];
 const RUN_OPTIONS: [&str; 3] = ["horizon", "warmup", "seed"];
 
 impl Parser<'_> {
@@ -84,6 +89,18 @@ impl Parser<'_> {
                 self.bump();
                 Item::Run(Box::new(self.run_options(word)?))
             }
+            "gauge" => {
+                self.bump();
+                let (name, value) = self.assignment("the name of the gauge")?;
+                self.semicolon()?;
+                Item::Gauge(Gauge { name, value })
+            }
+            "share" => {
+                self.bump();
+                let max_min = self.one_of("a rule", &["maxmin", "bottleneck"])? == "maxmin";
+                self.semicolon()?;
+                Item::Share(Share { max_min, span: word })
+            }
             "def" => Item::Def(Box::new(self.def()?)),
             "use" => Item::Use(self.use_clause()?),
             _ if self.at_sign("}") => {
@@ -132,6 +149,7 @@ impl Parser<'_> {
             queue: None,
             admit_via: None,
             spill: None,
+            shared: false,
         };
         let mut seen: Vec<&'static str> = Vec::new();
         self.braces(|p| {
@@ -161,9 +179,13 @@ impl Parser<'_> {
                 pool.lifo = self.one_of("a preemption policy", &["none", "lifo"])? == "lifo";
             }
             "queue" => match self.one_of("a queue order", &["fifo", "by"])? {
-                "by" => pool.queue = Some(self.parens()?),
+                "by" => {
+                    let keys = self.parens_list()?;
+                    pool.queue = Some(Queue { keys, live: self.eat_word("live") });
+                }
                 _ => pool.queue = None,
             },
+            "shared" => pool.shared = true,
             "admit" => {
                 self.expect_word("via")?;
                 pool.admit_via = Some(self.name("the name of a step stage")?);
@@ -245,6 +267,13 @@ impl Parser<'_> {
                     p.bump();
                     p.once(&step.serve, at, "`serve`");
                     step.serve = Some(p.serve()?);
+                }
+                "integral" => {
+                    p.bump();
+                    if step.integral {
+                        p.twice(at, "`integral`");
+                    }
+                    step.integral = true;
                 }
                 "decode" | "exclusive" => return Err(p.old_serve()),
                 _ => return Err(p.unknown_word(Code::E0108, "a step option", &STEP_OPTIONS)),

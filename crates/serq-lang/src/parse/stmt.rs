@@ -2,16 +2,17 @@
 
 use super::{Parse, Parser, Side};
 use crate::ast::{
-    Bind, Block, Branch, Choose, Claim, Form, Hold, Mode, Move, Ref, Role, RunStmt, ServePlace,
-    Serving, Stmt, StmtKind,
+    Bind, Block, Branch, Choose, Claim, Expr, Form, Hold, Mode, Move, OPEN, Open, Ref, Role,
+    RunStmt, ServePlace, Serving, Stmt, StmtKind,
 };
 use crate::diag::{Code, Diagnostic, closest};
+use crate::lex::Tok;
 use crate::source::Span;
 
-static STATEMENTS: [&str; 21] = [
+static STATEMENTS: [&str; 23] = [
     "turn", "request", "end", "set", "observe", "hold", "enter", "admit", "grow", "drop",
-    "release", "load", "run", "branch", "loop", "choose", "prefill", "decode", "transfer", "tool",
-    "else",
+    "release", "load", "run", "branch", "loop", "while", "choose", "book", "prefill", "decode",
+    "transfer", "tool", "else",
 ];
 
 /// The words that begin a statement.
@@ -57,6 +58,7 @@ impl Parser<'_> {
                 StmtKind::Observe(name, value)
             }
             "hold" => self.hold(Form::Hold)?,
+            "enter" if self.at_open() => self.open()?,
             "enter" => self.hold(Form::Enter)?,
             "admit" => self.hold(Form::Admit)?,
             "grow" => {
@@ -74,6 +76,17 @@ impl Parser<'_> {
             "loop" => {
                 self.bump();
                 StmtKind::Loop(self.block()?)
+            }
+            "while" => {
+                self.bump();
+                let guard = self.parens()?;
+                StmtKind::While(guard, self.block()?)
+            }
+            "book" => {
+                self.bump();
+                let claims = self.claims()?;
+                self.semicolon()?;
+                StmtKind::Book(claims)
             }
             "choose" => self.choose()?,
             "prefill" => self.serving(Role::Prefill)?,
@@ -103,8 +116,10 @@ impl Parser<'_> {
         .did_you_mean(closest(word, STATEMENTS));
         if Self::is_sign(self.peek(1), "=") {
             d = d.help(format!("an assignment begins with `set`: set {word} = ..."));
-        } else if matches!(word, "while" | "for" | "repeat") {
-            d = d.help("repetition is `loop { ... }`, left by `end;`");
+        } else if matches!(word, "for" | "repeat") {
+            d = d.help(
+                "repetition is `while (condition) { ... }`, or `loop { ... }`, left by `end;`",
+            );
         } else if word == "if" {
             d = d.help("a decision is `branch (condition) { ... } else { ... }`");
         } else if Self::is_sign(token, ";") {
@@ -117,7 +132,8 @@ impl Parser<'_> {
 
     /// Refuses what does not belong on this side, and skips it.
     fn check_side(&mut self, start: Span) -> Parse<()> {
-        match refused(self.side, self.word(), start) {
+        let word = if self.at_open() { OPEN } else { self.word() };
+        match refused(self.side, word, start) {
             Some(d) => Err(self.report(d)),
             None => Ok(()),
         }
@@ -129,7 +145,7 @@ impl Parser<'_> {
         Ok(kind)
     }
 
-    fn pool_amount(&mut self) -> Parse<(Ref, crate::ast::Expr)> {
+    fn pool_amount(&mut self) -> Parse<(Ref, Expr)> {
         self.bump();
         let pool = self.reference("the name of a pool")?;
         let units = self.parens()?;
@@ -154,6 +170,7 @@ impl Parser<'_> {
     fn run_stmt(&mut self) -> Parse<StmtKind> {
         self.bump();
         let stage = self.reference("the name of a stage")?;
+        let also = self.further()?;
         let at = self.token().span;
         let mode = if self.eat_word("prefill") {
             Some((Mode::Prefill, at))
@@ -165,7 +182,16 @@ impl Parser<'_> {
         let work = self.parens()?;
         let growing = self.growing()?;
         self.semicolon()?;
-        Ok(StmtKind::Run(Box::new(RunStmt { stage, mode, work, growing })))
+        Ok(StmtKind::Run(Box::new(RunStmt { stage, also, mode, work, growing })))
+    }
+
+    /// `, stage` and so on, behind the first of several stages.
+    fn further(&mut self) -> Parse<Vec<Ref>> {
+        let mut also = Vec::new();
+        while self.eat(",") {
+            also.push(self.reference("the name of a stage")?);
+        }
+        Ok(also)
     }
 
     fn branch(&mut self) -> Parse<StmtKind> {
@@ -198,12 +224,15 @@ impl Parser<'_> {
 
     fn serving(&mut self, role: Role) -> Parse<StmtKind> {
         let role_span = self.bump().span;
+        let mut also = Vec::new();
         let place = if self.eat("[") {
             let index = self.expr()?;
             self.expect("]")?;
             ServePlace::Index(index)
         } else if self.eat_word("on") {
-            ServePlace::On(self.reference("the name of a stage")?)
+            let stage = self.reference("the name of a stage")?;
+            also = self.further()?;
+            ServePlace::On(stage)
         } else {
             ServePlace::Role
         };
@@ -229,7 +258,15 @@ impl Parser<'_> {
             growing = None;
         }
         self.semicolon()?;
-        Ok(StmtKind::Serving(Box::new(Serving { role, role_span, place, work, growing, moves })))
+        Ok(StmtKind::Serving(Box::new(Serving {
+            role,
+            role_span,
+            place,
+            also,
+            work,
+            growing,
+            moves,
+        })))
     }
 
     fn claims(&mut self) -> Parse<Vec<Claim>> {
@@ -269,6 +306,7 @@ impl Parser<'_> {
             form,
             claims,
             reuse: None,
+            names: Vec::new(),
             binds: Vec::new(),
             body: Block::new(),
             cache: None,
@@ -278,30 +316,81 @@ impl Parser<'_> {
         self.header_clauses(form, &mut hold)?;
         hold.head = start.to(self.before());
         hold.body = self.block()?;
+        self.trailer(&mut hold.cache, &mut hold.lease)?;
+        Ok(StmtKind::Hold(Box::new(hold)))
+    }
+
+    /// The clauses behind a body.
+    fn trailer(&mut self, cache: &mut Option<Expr>, lease: &mut Option<(Ref, Expr)>) -> Parse<()> {
         loop {
             let at = self.token().span;
             if self.eat_word("cache") || self.eat_word("keep") {
-                self.once(&hold.cache, at, "what stays cached");
-                hold.cache = Some(self.parens()?);
+                self.once(cache, at, "what stays cached");
+                *cache = Some(self.parens()?);
             } else if self.eat_word("lease") {
-                self.once(&hold.lease, at, "`lease`");
+                self.once(lease, at, "`lease`");
                 let pool = self.reference("the name of the leased pool")?;
-                hold.lease = Some((pool, self.parens()?));
+                *lease = Some((pool, self.parens()?));
             } else {
                 break;
             }
         }
         self.eat(";");
-        Ok(StmtKind::Hold(Box::new(hold)))
+        Ok(())
     }
 
-    /// `reuse (...)` and the bindings, in front of the body.
+    /// Whether an `enter` without units stands here: the scope of a booking.
+    fn at_open(&self) -> bool {
+        if !self.at_word("enter") {
+            return false;
+        }
+        let mut depth = 0usize;
+        for token in self.tokens.iter().skip(self.at + 1) {
+            match token.tok {
+                Tok::Sign(b'[', 0) => depth += 1,
+                Tok::Sign(b']', 0) => depth = depth.saturating_sub(1),
+                Tok::Sign(b'(', 0) if depth == 0 => return false,
+                Tok::Sign(b'{', 0) if depth == 0 => return true,
+                Tok::Name if depth == 0 && self.spelling(*token) == "reuse" => return true,
+                Tok::Sign(b';' | b'{' | b'}', 0) | Tok::End => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn open(&mut self) -> Parse<StmtKind> {
+        let start = self.bump().span;
+        let pool = self.reference("the first pool of the booking")?;
+        let reuse = if self.eat_word("reuse") { Some(self.parens()?) } else { None };
+        let head = start.to(self.before());
+        let body = self.block()?;
+        let mut open = Open { pool, reuse, body, cache: None, lease: None, head };
+        self.trailer(&mut open.cache, &mut open.lease)?;
+        Ok(StmtKind::Open(Box::new(open)))
+    }
+
+    /// `reuse (...)`, `names (...)` and the bindings, in front of the body.
     fn header_clauses(&mut self, form: Form, hold: &mut Hold) -> Parse<()> {
         loop {
             let at = self.token().span;
             if self.eat_word("reuse") {
                 self.once(&hold.reuse, at, "`reuse`");
                 hold.reuse = Some(self.parens()?);
+            } else if self.eat_word("names") {
+                if !hold.names.is_empty() {
+                    self.twice(at, "`names`");
+                }
+                self.expect("(")?;
+                loop {
+                    let key = self.expr()?;
+                    self.expect(":")?;
+                    hold.names.push((key, self.expr()?));
+                    if !self.eat(",") {
+                        break;
+                    }
+                }
+                self.expect(")")?;
             } else if self.eat_word("where") {
                 if form != Form::Admit {
                     let d = Diagnostic::new(Code::E0205, at, "`where` outside `admit if`")
@@ -363,7 +452,7 @@ impl Parser<'_> {
 pub(crate) fn refused(side: Side, word: &str, start: Span) -> Option<Diagnostic> {
     match (side, word) {
         (Side::Marks, "set" | "observe") => None,
-        (Side::Marks, _) if STATEMENTS.contains(&word) => Some(
+        (Side::Marks, _) if STATEMENTS.contains(&word) || word == OPEN => Some(
             Diagnostic::new(
                 Code::E0215,
                 start,
@@ -378,6 +467,10 @@ pub(crate) fn refused(side: Side, word: &str, start: Span) -> Option<Diagnostic>
         (Side::Kernel, "request") => Some(
             Diagnostic::new(Code::E0202, start, "`request` outside the workload's session")
                 .help("move this session into the workload and write a `server`, or write here what the server does"),
+        ),
+        (Side::Kernel | Side::Client, "book" | OPEN) => Some(
+            Diagnostic::new(Code::E0217, start, format!("`{word}` outside the server"))
+                .help("a booking is the server's: a session enters with `enter pool (units) { ... }`"),
         ),
         (Side::Server, "enter") => Some(
             Diagnostic::new(Code::E0203, start, "`enter` in the server")

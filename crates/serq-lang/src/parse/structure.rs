@@ -19,7 +19,7 @@ pub(crate) fn check_structure(program: &Program, diags: &mut Diagnostics) {
     };
     if workload.arrive.is_none() {
         let d = Diagnostic::new(Code::E0214, workload.span, "the workload has no arrivals")
-            .help("add `arrive poisson(rate);`, `closed(n)`, `batch(n)` or `none`");
+            .help("add `arrive poisson(rate);`, `closed(n)`, `batch(n)`, `none` and others");
         diags.push(d);
     }
     let (client, server) = (workload.session.as_ref(), program.server.as_ref());
@@ -78,7 +78,8 @@ fn requests(block: &Block) -> bool {
         StmtKind::Request => true,
         StmtKind::Hold(hold) => requests(&hold.body),
         StmtKind::Branch(branch) => requests(&branch.then) || requests(&branch.other),
-        StmtKind::Loop(body) => requests(body),
+        StmtKind::Loop(body) | StmtKind::While(_, body) => requests(body),
+        StmtKind::Open(open) => requests(&open.body),
         _ => false,
     })
 }

@@ -1,13 +1,13 @@
 //! The workload: how sessions come, what their marks are, what the client does.
 
-use super::{Parse, Parser, Side};
-use crate::ast::{Arrive, ArriveLaw, TraceClause, Workload};
+use super::{Hint, Parse, Parser, Side};
+use crate::ast::{Arrive, ArriveLaw, Expr, TraceClause, Workload};
 use crate::diag::{Code, Diagnostic};
 use crate::lex::Tok;
 use crate::source::Span;
 
 const OPTIONS: [&str; 6] = ["arrive", "trace", "init", "turn", "session", "hidden"];
-const LAWS: [&str; 4] = ["poisson", "closed", "batch", "none"];
+const LAWS: [&str; 8] = ["poisson", "renewal", "rates", "at", "trace", "closed", "batch", "none"];
 
 impl Parser<'_> {
     pub(super) fn workload(&mut self, word: Span) -> Parse<Workload> {
@@ -25,7 +25,8 @@ impl Parser<'_> {
                 self.bump();
                 self.once(&w.arrive, at, "`arrive`");
                 let law = self.law()?;
-                w.arrive = Some(Arrive { law, span: at.to(self.before()) });
+                let limit = if self.eat_word("for") { Some(self.expr()?) } else { None };
+                w.arrive = Some(Arrive { law, limit, span: at.to(self.before()) });
                 self.semicolon()
             }
             "trace" => {
@@ -77,11 +78,38 @@ impl Parser<'_> {
         }
     }
 
+    /// `(rate from time, ...)`
+    fn rates(&mut self) -> Parse<Vec<(Expr, Expr)>> {
+        if self.at_sign("(") {
+            self.hints[self.at] = Hint::CallParen;
+        }
+        self.expect("(")?;
+        let mut rates = Vec::new();
+        loop {
+            let rate = self.expr()?;
+            self.expect_word("from")?;
+            rates.push((rate, self.expr()?));
+            if !self.eat(",") {
+                self.expect(")")?;
+                return Ok(rates);
+            }
+        }
+    }
+
     fn law(&mut self) -> Parse<ArriveLaw> {
         Ok(match self.one_of("a law of arrivals", &LAWS)? {
             "poisson" => ArriveLaw::Poisson(self.tight_parens()?),
             "closed" => ArriveLaw::Closed(self.tight_parens()?),
             "batch" => ArriveLaw::Batch(self.tight_parens()?),
+            "renewal" => ArriveLaw::Renewal(self.tight_parens()?),
+            "rates" => ArriveLaw::Rates(self.rates()?),
+            "at" => {
+                if self.at_sign("(") {
+                    self.hints[self.at] = Hint::CallParen;
+                }
+                ArriveLaw::At(self.parens_list()?)
+            }
+            "trace" => ArriveLaw::Trace,
             _ => ArriveLaw::None,
         })
     }
