@@ -26,6 +26,7 @@ mod expr;
 mod pool;
 mod program;
 mod report;
+mod request;
 mod rng;
 mod session;
 mod stage;
@@ -39,10 +40,13 @@ use serq_lang::ir::{Program, Trace, validate};
 pub use error::{Fault, RunError};
 pub use report::deadlock::{Deadlock, Held, Waiter};
 pub use report::gauge::GaugeReport;
+pub use report::requests::{Measure, RequestsReport, SloReport};
 pub use report::{
-    Note, ObserveReport, PoolReport, Quantile, REPORT_VERSION, Report, RunReport, Split,
+    Note, ObserveReport, PoolReport, Quantile, REPORT_VERSION, Report, RunReport, SERIOUS, Split,
     StageReport,
 };
+pub use request::{Request, Slo};
+pub use stats::student::student_t;
 
 /// What a caller may override, and wants to know.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,8 +56,10 @@ pub struct Options {
     pub horizon: Option<f64>,
     /// Seconds.
     pub warmup: Option<f64>,
-    /// Quantiles to report beside 0.5, 0.9 and 0.99, each in 0..=1.
+    /// Quantiles to report beside the usual ones, each in 0..=1.
     pub quantiles: Vec<f64>,
+    /// What a request must meet to be served well; with no bound, that is not reported.
+    pub slo: Slo,
     /// Whether iterations of an engine that decide nothing are run many at a time. It changes the
     /// time a run takes and no bit of its result.
     pub coalesce: bool,
@@ -61,7 +67,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: None, horizon: None, warmup: None, quantiles: Vec::new(), coalesce: true }
+        Self {
+            seed: None,
+            horizon: None,
+            warmup: None,
+            quantiles: Vec::new(),
+            slo: Slo::default(),
+            coalesce: true,
+        }
     }
 }
 
@@ -70,6 +83,12 @@ pub trait Observer {
     /// A sample after the warm-up, in order of time.
     fn sample(&mut self, sample: &Sample) {
         let _ = sample;
+    }
+
+    /// A request that started after the warm-up is answered; in the order in which that is known:
+    /// when its session turns to something else than prefill and decode.
+    fn request(&mut self, request: &Request) {
+        let _ = request;
     }
 
     /// An iteration of a step stage begins. Called only if [`Observer::wants_iterations`].
@@ -146,6 +165,7 @@ pub(crate) struct RunSettings {
     pub(crate) horizon: f64,
     pub(crate) warmup: f64,
     pub(crate) coalesce: bool,
+    pub(crate) slo: Slo,
 }
 
 /// Runs a program to its horizon, or, without one, until its last session has ended.
@@ -179,6 +199,7 @@ fn settings(program: &Program, options: &Options) -> Result<RunSettings, RunErro
         horizon: options.horizon.unwrap_or(program.horizon),
         warmup: options.warmup.unwrap_or(program.warmup),
         coalesce: options.coalesce,
+        slo: options.slo,
     };
     let refuse = |text: String| Err(RunError::Options(text));
     let drains = settings.horizon == f64::INFINITY && program.is_finite();
@@ -193,6 +214,9 @@ fn settings(program: &Program, options: &Options) -> Result<RunSettings, RunErro
     }
     if let Some(q) = options.quantiles.iter().find(|q| !(0.0..=1.0).contains(*q)) {
         return refuse(format!("quantile {q} is not between 0 and 1"));
+    }
+    if let Some((name, bound)) = settings.slo.bounds().find(|(_, b)| b.is_nan() || *b < 0.0) {
+        return refuse(format!("the bound {name} is {bound}: give seconds"));
     }
     Ok(settings)
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use serq_sim::Slo;
 
 const ABOUT: &str = "Deployments of language models as programs, and a simulator that runs them";
 
@@ -90,6 +91,8 @@ Examples:
   serq run mine.sq --horizon 60 --warmup 10   a quick look
   serq run mine.sq --json > report.json
   serq run mine.sq --csv samples              one file per observe: time,session,turn,value
+  serq run mine.sq --slo ttft=0.5,tpot=0.05   share of requests served in time, and goodput
+  serq run mine.sq --requests requests.csv    one row per request
   serq run mine.sq --trace sessions.csv       replay recorded sessions
 
 A run depends on the program, its settings and the seed alone: the same three give the same bytes
@@ -100,16 +103,29 @@ pub(crate) struct RunArgs {
     /// Run this many seeds, from the seed on, over all cores
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) seeds: u32,
-    /// Another quantile of every observe, between 0 and 1; may be repeated
+    /// Another quantile of every measure, between 0 and 1; may be repeated
     #[arg(long = "quantile", value_name = "Q")]
     pub(crate) quantiles: Vec<f64>,
+    /// The same between 0 and 100, such as 99.9; may be repeated
+    #[arg(long = "percentile", value_name = "P", value_parser = percentile)]
+    pub(crate) percentiles: Vec<f64>,
+    /// What a request must meet, in seconds: bounds on ttft, tpot, itl (every gap) and e2e
+    #[arg(long, value_name = "BOUNDS", value_parser = slo)]
+    pub(crate) slo: Option<Slo>,
     /// The report as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write every sample into this folder, one file per observe
+    /// Write every sample into this folder, one file per observe, and by-request.csv
     #[arg(long, value_name = "DIR")]
     pub(crate) csv: Option<PathBuf>,
-    /// Fail (exit code 1) if work was rejected, or sessions can never go on
+    /// Write one row per request into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) requests: Option<PathBuf>,
+    /// With --csv: also by-iteration.csv, what every engine computes when
+    #[arg(long, requires = "csv")]
+    pub(crate) iterations: bool,
+    /// Fail (exit code 1) if work was rejected or left over, the deployment was overloaded or not
+    /// steady, or sessions can never go on
     #[arg(long)]
     pub(crate) strict: bool,
 }
@@ -169,4 +185,35 @@ pub(crate) struct NewArgs {
     /// The file to write; `.sq` is added if it has no ending
     #[arg(value_name = "NAME")]
     pub(crate) name: PathBuf,
+}
+
+/// A percentile as a quantile.
+fn percentile(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(p) if (0.0..=100.0).contains(&p) => Ok(p / 100.0),
+        _ => Err("give a number between 0 and 100".to_owned()),
+    }
+}
+
+/// `ttft=0.5,tpot=0.05`.
+fn slo(text: &str) -> Result<Slo, String> {
+    let mut slo = Slo::default();
+    for part in text.split(',') {
+        let Some((name, bound)) = part.split_once('=') else {
+            return Err(format!("`{part}` is no bound: give name=seconds"));
+        };
+        let place = match name.trim() {
+            "ttft" => &mut slo.ttft,
+            "tpot" => &mut slo.tpot,
+            "itl" => &mut slo.itl,
+            "e2e" => &mut slo.e2e,
+            other => return Err(format!("`{other}` is not ttft, tpot, itl or e2e")),
+        };
+        match bound.trim().parse::<f64>() {
+            Ok(seconds) if seconds >= 0.0 && place.is_none() => *place = Some(seconds),
+            Ok(seconds) if seconds >= 0.0 => return Err(format!("`{name}` is bounded twice")),
+            _ => return Err(format!("`{bound}` is no number of seconds")),
+        }
+    }
+    Ok(slo)
 }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serq_lang::ir::Program;
-use serq_sim::{Observer, Options, Progress, Report, RunError, Sample};
+use serq_sim::{
+    Iteration, Observer, Options, Progress, Report, Request, RunError, SERIOUS, Sample,
+};
 
 use crate::cli::RunArgs;
 use crate::csv::Csv;
@@ -17,15 +19,17 @@ use crate::load::{self, Loaded};
 use crate::out::{self, Done, Failure};
 use crate::{check, fault, seeds};
 
-/// Notes of a report that `--strict` does not accept.
-const STRICT: [&str; 3] = ["rejected", "stuck", "deadlock"];
-
 /// Parts of a run that the progress bar distinguishes.
 const PARTS: u64 = 1000;
 
 pub(crate) fn run(args: &RunArgs) -> Done {
     let loaded = load::input(&args.input, true)?;
     check::warn(&loaded.warnings, &loaded.sources);
+    if args.requests.is_some() && args.seeds > 1 {
+        let text = "error: --requests is for one run\n  = help: --csv DIR writes by-request.csv \
+                    for every seed";
+        return Err(Failure::usage(text));
+    }
     let first = loaded.program.seed;
     let Some(last) = first.checked_add(u64::from(args.seeds) - 1) else {
         return Err(Failure::usage("error: the seeds do not fit into 64 bits"));
@@ -49,8 +53,8 @@ fn strict(reports: &[Report]) -> Done {
     let bad: Vec<String> = reports
         .iter()
         .flat_map(|r| r.notes.iter().map(move |note| (r.run.seed, note)))
-        .filter(|(_, note)| STRICT.contains(&note.code))
-        .map(|(seed, note)| format!("error: seed {seed}: {}", note.text))
+        .filter(|(_, note)| SERIOUS.contains(&note.code))
+        .map(|(seed, note)| format!("error: {}: seed {seed}: {}", note.code, note.text))
         .collect();
     if bad.is_empty() { Ok(()) } else { Err(Failure::program(bad.join("\n"))) }
 }
@@ -111,8 +115,8 @@ fn simulate(args: &RunArgs, loaded: &Loaded, seeds: &[u64]) -> Done<Vec<Report>>
     for (slot, seed) in results.into_iter().zip(seeds) {
         match slot.into_inner() {
             Ok(Some(Ok(report))) => reports.push(report),
-            Ok(Some(Err(Stopped::Files(dir, e)))) => {
-                let text = format!("error: cannot write samples into {}: {e}", dir.display());
+            Ok(Some(Err(Stopped::Files(path, e)))) => {
+                let text = format!("error: cannot write samples into {}: {e}", path.display());
                 return Err(Failure::program(text));
             }
             Ok(Some(Err(Stopped::Run(error)))) => {
@@ -135,22 +139,18 @@ fn simulate(args: &RunArgs, loaded: &Loaded, seeds: &[u64]) -> Done<Vec<Report>>
 fn one(shared: &Shared<'_>, at: usize) -> Result<Report, Stopped> {
     let seed = shared.seeds[at];
     let dir = shared.args.csv.as_deref().map(|dir| samples_dir(dir, shared, seed));
-    let csv = match &dir {
-        None => None,
-        Some(dir) => {
-            Some(Csv::create(dir, shared.program).map_err(|e| Stopped::Files(dir.clone(), e))?)
-        }
-    };
+    let files = |(path, e)| Stopped::Files(path, e);
+    let csv = Csv::create(shared.args, dir.as_deref(), shared.program).map_err(files)?;
+    let RunArgs { quantiles, percentiles, slo, .. } = shared.args;
     let options = Options {
         seed: Some(seed),
-        quantiles: shared.args.quantiles.clone(),
+        quantiles: quantiles.iter().chain(percentiles).copied().collect(),
+        slo: slo.unwrap_or_default(),
         ..Options::default()
     };
     let mut watch = Watch { shared, at, csv };
     let report = serq_sim::run(shared.program, &options, &mut watch).map_err(Stopped::Run)?;
-    if let (Some(csv), Some(dir)) = (watch.csv, dir) {
-        csv.finish().map_err(|e| Stopped::Files(dir, e))?;
-    }
+    watch.csv.finish().map_err(files)?;
     shared.progress(at, PARTS);
     Ok(report)
 }
@@ -187,14 +187,24 @@ fn bar(length: u64) -> ProgressBar {
 struct Watch<'a> {
     shared: &'a Shared<'a>,
     at: usize,
-    csv: Option<Csv>,
+    csv: Csv,
 }
 
 impl Observer for Watch<'_> {
     fn sample(&mut self, sample: &Sample) {
-        if let Some(csv) = &mut self.csv {
-            csv.write(sample);
-        }
+        self.csv.sample(sample);
+    }
+
+    fn request(&mut self, request: &Request) {
+        self.csv.request(request);
+    }
+
+    fn iteration(&mut self, iteration: &Iteration<'_>) {
+        self.csv.iteration(iteration);
+    }
+
+    fn wants_iterations(&self) -> bool {
+        self.csv.wants_iterations()
     }
 
     fn progress(&mut self, progress: &Progress) -> ControlFlow<()> {

@@ -7,28 +7,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use serq_sim::Report;
-
-/// The 97.5 % point of Student's t with 1 to 30 degrees of freedom.
-const T975: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-    2.052, 2.048, 2.045, 2.042,
-];
-
-/// Student's t for a two-sided 95 % interval. Above 30 degrees of freedom by the first terms of
-/// its expansion around the normal point (error below 1e-3).
-fn t975(degrees: usize) -> f64 {
-    match degrees {
-        0 => f64::NAN,
-        1..=30 => T975[degrees - 1],
-        _ => {
-            let z = 1.959_964;
-            let n = degrees as f64;
-            z + (z * z * z + z) / (4.0 * n)
-        }
-    }
-}
+use serq_sim::{Measure, Quantile, Report, student_t};
 
 /// One number over the runs.
 struct Across {
@@ -46,7 +25,8 @@ fn across(values: impl Iterator<Item = f64>) -> Across {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
-    let half_width = t975(values.len().saturating_sub(1)) * (squares / (n - 1.0) / n).sqrt();
+    let t = student_t(0.975, (values.len() as u64).saturating_sub(1));
+    let half_width = t * (squares / (n - 1.0) / n).sqrt();
     Across {
         mean,
         half_width,
@@ -56,34 +36,74 @@ fn across(values: impl Iterator<Item = f64>) -> Across {
     }
 }
 
-/// Rows of the table: what, and its values over the runs.
-fn rows(reports: &[Report]) -> Vec<(String, Across)> {
-    let mut rows = Vec::new();
-    let Some(first) = reports.first() else { return rows };
-    for (k, observe) in first.observes.iter().enumerate() {
-        let of = |f: fn(&serq_sim::ObserveReport) -> f64| {
-            across(reports.iter().filter_map(|r| r.observes.get(k)).map(f))
-        };
-        rows.push((format!("{} mean", observe.name), of(|o| o.mean)));
-        rows.push((format!("{} p50", observe.name), of(|o| o.p50)));
-        rows.push((format!("{} p99", observe.name), of(|o| o.p99)));
+/// The numbers of one report that are followed over the runs, by name. Reports of one program
+/// have the same names in the same order.
+fn numbers(report: &Report) -> Vec<(String, f64)> {
+    let mut numbers = Vec::new();
+    for o in &report.observes {
+        let quantiles = [("p50", o.p50), ("p90", o.p90), ("p99", o.p99)];
+        spread(&mut numbers, &o.name, o.mean, &quantiles, &o.quantiles);
+    }
+    if let Some(requests) = &report.requests {
+        for (name, m) in requests.measures() {
+            let Measure { mean, p50, p90, p95, p99, .. } = *m;
+            let quantiles = [("p50", p50), ("p90", p90), ("p95", p95), ("p99", p99)];
+            spread(&mut numbers, &format!("request {name}"), mean, &quantiles, &m.quantiles);
+        }
+        let mut number = |name: &str, value| numbers.push((format!("requests {name}"), value));
+        number("per second", requests.per_second);
+        number("tokens per second", requests.tokens_per_second);
+        number("unfinished", requests.unfinished as f64);
+        number("rejected", requests.rejected as f64);
+        if let Some(slo) = &requests.slo {
+            number("attainment", slo.attainment);
+            number("goodput", slo.goodput);
+        }
     }
     let member = |name: &str, member: Option<usize>| {
         member.map_or_else(|| name.to_owned(), |i| format!("{name}[{i}]"))
     };
-    for (k, stage) in first.stages.iter().enumerate() {
-        let values = reports.iter().filter_map(|r| r.stages.get(k)).map(|s| s.utilisation);
-        rows.push((format!("{} utilisation", member(&stage.name, stage.member)), across(values)));
+    for stage in &report.stages {
+        let name = member(&stage.name, stage.member);
+        numbers.push((format!("{name} utilisation"), stage.utilisation));
+        numbers.push((format!("{name} present"), stage.mean_present));
     }
-    for (k, pool) in first.pools.iter().enumerate() {
+    for pool in &report.pools {
         let name = member(&pool.name, pool.member);
-        let of = |f: fn(&serq_sim::PoolReport) -> f64| {
-            across(reports.iter().filter_map(|r| r.pools.get(k)).map(f))
-        };
-        rows.push((format!("{name} used"), of(|p| p.mean_used)));
-        rows.push((format!("{name} queue"), of(|p| p.mean_queue)));
+        numbers.push((format!("{name} used"), pool.mean_used));
+        if pool.cap.is_finite() {
+            numbers.push((format!("{name} use"), pool.mean_used / pool.cap));
+        }
+        numbers.push((format!("{name} queue"), pool.mean_queue));
     }
-    rows
+    numbers
+}
+
+fn spread(
+    numbers: &mut Vec<(String, f64)>,
+    name: &str,
+    mean: f64,
+    quantiles: &[(&str, f64)],
+    extra: &[Quantile],
+) {
+    numbers.push((format!("{name} mean"), mean));
+    for (quantile, value) in quantiles {
+        numbers.push((format!("{name} {quantile}"), *value));
+    }
+    for Quantile { q, value } in extra {
+        numbers.push((format!("{name} p{}", (q * 1e8).round() / 1e6), *value));
+    }
+}
+
+/// Rows of the table: what, and its values over the runs.
+fn rows(reports: &[Report]) -> Vec<(String, Across)> {
+    let all: Vec<Vec<(String, f64)>> = reports.iter().map(numbers).collect();
+    let Some(first) = all.first() else { return Vec::new() };
+    let row = |(k, (name, _)): (usize, &(String, f64))| {
+        let values = all.iter().filter_map(|run| run.get(k)).map(|(_, value)| *value);
+        (name.clone(), across(values))
+    };
+    first.iter().enumerate().map(row).collect()
 }
 
 fn show(v: f64) -> String {
@@ -124,7 +144,7 @@ pub(crate) fn to_text(reports: &[Report]) -> String {
     }
     for report in reports {
         for note in &report.notes {
-            let _ = writeln!(out, "note: seed {}: {}", report.run.seed, note.text);
+            let _ = writeln!(out, "{}: seed {}: {}", note.code, report.run.seed, note.text);
         }
     }
     out
@@ -147,16 +167,14 @@ pub(crate) fn to_json(reports: &[Report]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{across, t975};
+    use super::across;
 
     #[test]
     fn intervals_over_runs() {
-        // By hand: mean 3, standard deviation 1, three runs: 4.303 / sqrt(3).
+        // By hand: mean 3, standard deviation 1, three runs: 4.302_653 / sqrt(3).
         let a = across([2.0, 3.0, 4.0, f64::NAN].into_iter());
         assert_eq!((a.mean, a.min, a.max, a.runs), (3.0, 2.0, 4.0, 3));
-        assert!((a.half_width - 2.4844).abs() < 1e-3, "{}", a.half_width);
+        assert!((a.half_width - 2.484_14).abs() < 1e-5, "{}", a.half_width);
         assert!(across([1.0].into_iter()).half_width.is_nan());
-        // A table's value for 60 degrees of freedom.
-        assert!((t975(60) - 2.000).abs() < 1e-3);
     }
 }

@@ -299,3 +299,91 @@ fn explain_and_new() {
     check(at, &["run", "mine.sq", "--horizon", "20", "--warmup", "2"], 0, &["ttft"], &[]);
     check(at, &["new", "mine"], 1, &[], &["exists already"]);
 }
+
+const ENGINE: &str = "\
+stage E[2] : step { budget 8; cost 1; };
+stage think : delay;
+workload { arrive batch(2); }
+session {
+  turn;
+  run E[serial] prefill (16);
+  run E[serial] decode (serial * 2);
+  run think (1);
+}
+run { horizon 10; }
+";
+
+/// One session answers one token, the other three: rows, columns and objectives by hand.
+#[test]
+fn requests_and_iterations_go_to_files() {
+    let dir = folder(&[("engine.sq", ENGINE)]);
+    let at = dir.path();
+    let args = ["run", "engine.sq", "--requests", "r.csv", "--csv", "d", "--iterations", "--json"];
+    let slo = ["--slo", "ttft=2,e2e=3", "--percentile", "75"];
+    let json = check(at, &[&args[..], &slo[..]].concat(), 0, &[], &[]);
+    let head = "session,turn,start,first,last,tokens,ttft,tpot,e2e,longest_gap\n";
+    let rows = format!("{head}0,1,0,2,2,1,2,,2,0\n1,1,0,2,4,3,2,1,4,1\n");
+    let read = |name: &str| std::fs::read_to_string(at.join(name)).expect("a file");
+    assert_eq!((read("r.csv"), read("d/by-request.csv")), (rows.clone(), rows));
+    assert_eq!(
+        read("d/by-iteration.csv"),
+        "stage,time,duration,session,turn,mode,tokens\n\
+         E[0],0,1,0,1,prefill,8\nE[1],0,1,1,1,prefill,8\n\
+         E[0],1,1,0,1,prefill,8\nE[1],1,1,1,1,prefill,8\n\
+         E[1],2,1,1,1,decode,1\nE[1],3,1,1,1,decode,1\n"
+    );
+    let report: serde_json::Value = serde_json::from_str(&out(&json)).expect("JSON");
+    let requests = &report["requests"];
+    assert_eq!(requests["count"], 2);
+    assert_eq!(requests["e2e"]["quantiles"][0]["value"], 4.0);
+    assert_eq!(requests["slo"]["attainment"], 0.5);
+    assert_eq!(requests["slo"]["goodput"], 0.1);
+    let text = ["slo ttft 2 e2e 3: 50 %", "2 answered", "decode batch"];
+    check(at, &["run", "engine.sq", "--slo", "ttft=2,e2e=3"], 0, &text, &[]);
+    let text = ["requests attainment         0.5000  0.0000", "request ttft mean"];
+    check(at, &["run", "engine.sq", "--slo", "e2e=3", "--seeds", "2"], 0, &text, &[]);
+    for (args, message) in [
+        (&["--slo", "ttft"][..], "name=seconds"),
+        (&["--slo", "ttfb=1"], "not ttft"),
+        (&["--slo", "ttft=1,ttft=2"], "twice"),
+        (&["--slo", "ttft=-1"], "no number of seconds"),
+        (&["--percentile", "101"], "between 0 and 100"),
+        (&["--iterations"], "--csv"),
+        (&["--requests", "r.csv", "--seeds", "2"], "by-request.csv"),
+    ] {
+        check(at, &[&["run", "engine.sq"], args].concat(), 2, &[], &[message]);
+    }
+    check(at, &["run", "engine.sq", "--requests", "none/r.csv"], 1, &[], &["none/r.csv"]);
+}
+
+/// The interval over seeds is Student's t times the deviation of the runs' means.
+#[test]
+fn intervals_over_seeds() {
+    let dir = folder(&[]);
+    let args = ["run", "queue.sq", "--seeds", "4", "--json"];
+    let report: serde_json::Value =
+        serde_json::from_str(&out(&check(dir.path(), &args, 0, &[], &[]))).expect("JSON");
+    let number = |v: &serde_json::Value| v.as_f64().expect("a number");
+    let values: Vec<f64> =
+        (0..4).map(|k| number(&report["reports"][k]["stages"][0]["utilisation"])).collect();
+    let mean = values.iter().sum::<f64>() / 4.0;
+    let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / 3.0;
+    let across = &report["across"]["server utilisation"];
+    assert!((number(&across["mean"]) - mean).abs() < 1e-12);
+    // 97.5 % point with three degrees of freedom.
+    let expected = 3.182_446 * (variance / 4.0).sqrt();
+    assert!((number(&across["half_width"]) / expected - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn strict_refuses_overload_and_leftovers() {
+    let overloaded = QUEUE.replace("0.5", "1.5");
+    let dir = folder(&[("over.sq", &overloaded), ("engine.sq", ENGINE)]);
+    let at = dir.path();
+    check(at, &["run", "queue.sq", "--strict"], 0, &[], &[]);
+    check(at, &["run", "over.sq"], 0, &["overloaded: "], &[]);
+    check(at, &["run", "over.sq", "--strict"], 1, &["sojourn"], &["overloaded: seed 1: "]);
+    check(at, &["run", "engine.sq", "--strict"], 0, &[], &[]);
+    let short = ["run", "engine.sq", "--horizon", "3", "--strict"];
+    check(at, &short, 1, &[], &["unfinished: seed 1: 1 of 2 sessions"]);
+}

@@ -19,8 +19,8 @@ use crate::pool::Pool;
 use crate::program::Compiled;
 use crate::report::gauge::Gauge;
 use crate::rng::{Purpose, Rng};
-use crate::stage::{Kind, Stage};
-use crate::stats::{Samples, TimeAverage};
+use crate::stage::{Kind, Mode, Stage};
+use crate::stats::{Requests, Samples, TimeAverage, Trend};
 use crate::world::World;
 use crate::{Observer, RunSettings};
 
@@ -66,6 +66,10 @@ pub(crate) struct Engine<'p> {
     pub(crate) live_average: TimeAverage,
     pub(crate) samples: Vec<Samples>,
     pub(crate) gauges: Vec<Gauge>,
+    pub(crate) requests: Requests,
+    pub(crate) trend: Trend,
+    /// Sessions that had come when the warm-up ended.
+    pub(crate) arrived_before: u64,
     pub(crate) stillborn: u64,
     pub(crate) stillborn_at: f64,
     /// Whether the observer sees every iteration.
@@ -138,6 +142,18 @@ impl<'p> Engine<'p> {
             live_average: TimeAverage::default(),
             samples: ir.observes.iter().map(|_| Samples::default()).collect(),
             gauges: Gauge::all(c.gauges.len(), settings),
+            requests: Requests::new(
+                c.runs.iter().any(|run| run.mode != Mode::Plain),
+                settings.slo,
+                settings.warmup,
+                settings.horizon,
+            ),
+            trend: Trend::new(
+                settings.warmup,
+                settings.horizon,
+                2 + ir.stages.len() + ir.pools.len(),
+            ),
+            arrived_before: 0,
             stillborn: 0,
             stillborn_at: -1.0,
             done: Vec::new(),
@@ -159,6 +175,9 @@ impl<'p> Engine<'p> {
                 break;
             }
             let before = self.handled / PROGRESS_EVERY;
+            if at >= self.trend.next {
+                self.look(at);
+            }
             self.next_event().map_err(|r| self.fault(*r))?;
             if self.handled / PROGRESS_EVERY > before {
                 let progress = crate::Progress {
@@ -182,6 +201,17 @@ impl<'p> Engine<'p> {
             }
         }
         Ok(())
+    }
+
+    /// Notes the state for the looks due up to `now`, before what happens then.
+    pub(crate) fn look(&mut self, now: f64) {
+        let w = &self.w;
+        let idle = |s: &Stage| if let Kind::Delay = s.kind { f64::from(s.present) } else { 0.0 };
+        let live = self.live as f64;
+        let backlog = (live - w.stages.iter().map(idle).sum::<f64>()).max(0.0);
+        let stages = w.stages.iter().map(|s| f64::from(s.present));
+        let pools = w.pools.iter().map(|p| p.queue.len() as f64);
+        self.trend.look(now, [live, backlog].into_iter().chain(stages).chain(pools));
     }
 
     fn start(&mut self) -> Result<()> {
@@ -363,6 +393,7 @@ impl<'p> Engine<'p> {
         }
         self.warm = true;
         self.warm_at = now;
+        self.arrived_before = self.arrived;
         self.live_average.reset(now);
         for pool in &mut self.w.pools {
             pool.reset_averages(now);

@@ -24,7 +24,13 @@ fn memory_does_not_grow_with_the_run() {
     let compiled = serq_lang::compile("test.sq", PROGRAM.as_bytes(), &[]);
     let ir = compiled.program.expect("valid");
     let sizes = |horizon: f64| {
-        let settings = RunSettings { seed: 1, horizon, warmup: 0.0, coalesce: true };
+        let settings = RunSettings {
+            seed: 1,
+            horizon,
+            warmup: 0.0,
+            slo: crate::Slo::default(),
+            coalesce: true,
+        };
         let (c, plans, capacities) = program::compile(&ir);
         let mut observer = NoObserver;
         let mut e = Engine::new(&c, (plans, capacities), settings, &mut observer);

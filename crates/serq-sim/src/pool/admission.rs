@@ -106,6 +106,7 @@ impl Engine<'_> {
 
     pub(crate) fn reject(&mut self, s: u32, pool: u32) -> Result<()> {
         self.w.pools[pool as usize].stats.rejected += 1;
+        self.requests.reject(s);
         self.end_session(s)
     }
 

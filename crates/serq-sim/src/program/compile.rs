@@ -51,6 +51,7 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         _ => None,
     };
     let gauges = ir.gauges.iter().map(|g| c.b.expr(&g.value)).collect();
+    let ahead = super::ahead::ahead(&c.ops, &c.runs);
     let compiled = Compiled {
         ir,
         code: c.b.code,
@@ -72,6 +73,7 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         pool_members: members(ir.pools.iter().map(|p| &p.name)),
         stage_members: members(ir.stages.iter().map(|s| &s.name)),
         snapshots,
+        ahead,
     };
     (compiled, steps, capacities)
 }

@@ -3,6 +3,7 @@
 //! Blocks become one list of instructions with jumps, so that a session's continuation is one
 //! number and its stack of holds; references and expressions are resolved as far as they can be.
 
+mod ahead;
 mod compile;
 
 pub(crate) use compile::compile;
@@ -44,6 +45,8 @@ pub(crate) struct Compiled<'p> {
     /// Whether iterations that decide nothing may be run many at a time: not where something looks at
     /// the state between them, or waits in ways that the shortcut does not know.
     pub(crate) coasts: bool,
+    /// Per instruction: whether the session's request can get tokens from there on.
+    pub(crate) ahead: Vec<bool>,
 }
 
 #[derive(Clone, Copy, Debug)]

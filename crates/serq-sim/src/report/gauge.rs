@@ -160,7 +160,9 @@ mod tests {
     use crate::RunSettings;
 
     fn gauge(horizon: f64) -> Gauge {
-        Gauge::all(1, RunSettings { seed: 1, horizon, warmup: 10.0, coalesce: true }).remove(0)
+        let slo = crate::Slo::default();
+        let settings = RunSettings { seed: 1, horizon, warmup: 10.0, coalesce: true, slo };
+        Gauge::all(1, settings).remove(0)
     }
 
     /// 20 windows of 2 s; the value is k in the window k.

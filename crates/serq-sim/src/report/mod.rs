@@ -2,6 +2,8 @@
 
 pub(crate) mod deadlock;
 pub(crate) mod gauge;
+mod notes;
+pub(crate) mod requests;
 mod text;
 
 use serde::ser::SerializeMap;
@@ -11,6 +13,8 @@ use crate::engine::Engine;
 use crate::stage::Kind;
 use deadlock::Deadlock;
 use gauge::GaugeReport;
+pub use notes::SERIOUS;
+use requests::RequestsReport;
 use serq_lang::ir::CStageKind;
 
 /// Changes when a field changes its meaning or goes away.
@@ -32,6 +36,8 @@ pub struct Report {
     /// In the program's order; in JSON an object by name.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "gauge::by_name")]
     pub gauges: Vec<GaugeReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<RequestsReport>,
     pub stages: Vec<StageReport>,
     pub pools: Vec<PoolReport>,
     pub notes: Vec<Note>,
@@ -125,6 +131,8 @@ pub struct Split {
     pub idle: f64,
     pub prefill_tokens: f64,
     pub decode_tokens: f64,
+    /// Decode tokens per iteration that has any.
+    pub mean_decode_batch: f64,
 }
 
 /// A pool. Averages and times are after the warm-up, counters from time 0.
@@ -210,6 +218,8 @@ impl Report {
 pub(crate) fn make(e: &mut Engine<'_>, quantiles: &[f64]) -> Report {
     let deadlock = deadlock::find(e);
     e.w.now = e.settings.horizon;
+    e.look(e.w.now);
+    let requests = requests::make(e, quantiles);
     let mut report = Report {
         report_version: REPORT_VERSION,
         serq_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -226,12 +236,13 @@ pub(crate) fn make(e: &mut Engine<'_>, quantiles: &[f64]) -> Report {
         },
         observes: (0..e.samples.len()).map(|k| observe(e, k, quantiles)).collect(),
         gauges: gauge::reports(e),
+        requests,
         stages: (0..e.w.stages.len()).map(|i| stage(e, i)).collect(),
         pools: (0..e.w.pools.len()).map(|i| pool(e, i)).collect(),
         notes: Vec::new(),
         deadlock,
     };
-    report.notes = notes(&report);
+    report.notes = notes::notes(e, &report);
     report
 }
 
@@ -255,7 +266,7 @@ fn observe(e: &Engine<'_>, k: usize, extra: &[f64]) -> ObserveReport {
             .zip(&values[QUANTILES.len()..])
             .map(|(&q, &value)| Quantile { q, value })
             .collect(),
-        quantile_error: if s.is_exact() { 0.0 } else { crate::stats::sample::HISTOGRAM_ERROR },
+        quantile_error: if s.is_exact() { 0.0 } else { crate::stats::histogram::HISTOGRAM_ERROR },
     }
 }
 
@@ -274,7 +285,17 @@ fn stage(e: &Engine<'_>, i: usize) -> StageReport {
             let [prefill, decode, mixed, empty] = time.map(|t| t / span);
             let idle = (1.0 - prefill - decode - mixed - empty).max(0.0);
             let [prefill_tokens, decode_tokens] = s.stats.tokens;
-            Some(Split { prefill, decode, mixed, empty, idle, prefill_tokens, decode_tokens })
+            let mean_decode_batch = decode_tokens / s.stats.decoding as f64;
+            Some(Split {
+                prefill,
+                decode,
+                mixed,
+                empty,
+                idle,
+                prefill_tokens,
+                decode_tokens,
+                mean_decode_batch,
+            })
         }
         _ => None,
     };
@@ -324,35 +345,4 @@ fn pool(e: &Engine<'_>, i: usize) -> PoolReport {
         rejected: s.rejected,
         stuck: s.stuck,
     }
-}
-
-fn notes(r: &Report) -> Vec<Note> {
-    let mut notes = Vec::new();
-    let mut note = |code, text| notes.push(Note { code, text });
-    for p in &r.pools {
-        let name = crate::program::label(&p.name, p.member);
-        if p.rejected > 0 {
-            note(
-                "rejected",
-                format!("pool {name}: {} session(s) asked for more than its cap", p.rejected),
-            );
-        }
-        if p.stuck > 0 {
-            let text =
-                format!("pool {name}: {} session(s) preempted again without progress", p.stuck);
-            note("stuck", text);
-        }
-    }
-    for o in &r.observes {
-        if o.count > 0 && o.min == o.max {
-            note("constant", format!("observe {} is {} in all {} samples", o.name, o.min, o.count));
-        }
-        if o.count == 0 {
-            note("no-samples", format!("observe {} has no samples", o.name));
-        }
-    }
-    if let Some(deadlock) = &r.deadlock {
-        note("deadlock", deadlock.summary());
-    }
-    notes
 }

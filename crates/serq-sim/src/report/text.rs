@@ -94,6 +94,7 @@ pub(super) fn tables(r: &Report) -> String {
         })
         .collect();
     table(&mut out, &["gauge", "mean", "+-95%", "min", "max"], &rows);
+    requests(&mut out, r);
     let head =
         ["stage", "kind", "present", "busy", "done", "per s", "wait", "service", "iterations"];
     let rows: Vec<Vec<String>> = r
@@ -114,6 +115,7 @@ pub(super) fn tables(r: &Report) -> String {
         })
         .collect();
     table(&mut out, &head, &rows);
+    engines(&mut out, r);
     let head = [
         "pool",
         "cap",
@@ -155,4 +157,80 @@ pub(super) fn tables(r: &Report) -> String {
         let _ = writeln!(out, "{}: {}", note.code, note.text);
     }
     out
+}
+
+fn requests(out: &mut String, r: &Report) {
+    let Some(requests) = &r.requests else { return };
+    let extra: Vec<String> =
+        requests.ttft.quantiles.iter().map(|q| format!("p{}", number(q.q * 100.0))).collect();
+    let mut head = vec!["requests", "count", "mean", "+-95%", "p50", "p90", "p95", "p99"];
+    head.extend(extra.iter().map(String::as_str));
+    let row = |(name, m): (&str, &super::requests::Measure)| {
+        let values = [m.mean, m.half_width, m.p50, m.p90, m.p95, m.p99];
+        let mut row = vec![name.replace('_', " "), m.count.to_string()];
+        row.extend(values.iter().chain(m.quantiles.iter().map(|q| &q.value)).map(|x| number(*x)));
+        row
+    };
+    table(out, &head, &requests.measures().map(row));
+    // The table ends with an empty line; what follows belongs to it.
+    out.pop();
+    let _ = writeln!(
+        out,
+        "{} answered, {} per second with {} tokens per second; {} unfinished, {} rejected",
+        requests.count,
+        number(requests.per_second),
+        number(requests.tokens_per_second),
+        requests.unfinished,
+        requests.rejected,
+    );
+    if let Some(slo) = &requests.slo {
+        let bounds: Vec<String> =
+            slo.bounds.bounds().map(|(name, bound)| format!("{name} {}", number(bound))).collect();
+        let _ = writeln!(
+            out,
+            "slo {}: {} % +- {} within, goodput {} +- {} per second",
+            bounds.join(" "),
+            number(slo.attainment * 100.0),
+            number(slo.attainment_half_width * 100.0),
+            number(slo.goodput),
+            number(slo.goodput_half_width),
+        );
+    }
+    out.push('\n');
+}
+
+/// How the engines spent their time.
+fn engines(out: &mut String, r: &Report) {
+    let head = [
+        "engine",
+        "prefill",
+        "decode",
+        "mixed",
+        "empty",
+        "idle",
+        "prefill tokens",
+        "decode tokens",
+        "decode batch",
+    ];
+    let rows: Vec<Vec<String>> = r
+        .stages
+        .iter()
+        .filter_map(|s| {
+            let t = s.split?;
+            let values = [
+                t.prefill,
+                t.decode,
+                t.mixed,
+                t.empty,
+                t.idle,
+                t.prefill_tokens,
+                t.decode_tokens,
+                t.mean_decode_batch,
+            ];
+            let mut row = vec![label(&s.name, s.member)];
+            row.extend(values.map(number));
+            Some(row)
+        })
+        .collect();
+    table(out, &head, &rows);
 }

@@ -8,6 +8,7 @@ use crate::pool::release::no_hold;
 use crate::program::Op;
 use crate::rng::{Purpose, Rng};
 use crate::session::{Script, Status};
+use crate::stage::Mode;
 use serq_lang::ir::{Arrival, Trace};
 
 /// Statements a session may execute before it must wait for something.
@@ -227,6 +228,8 @@ impl Engine<'_> {
         let session = &mut self.w.sessions[s as usize];
         session.turns += 1;
         self.turns_begun += u64::from(self.warm);
+        self.begin_request(s);
+        let session = &self.w.sessions[s as usize];
         let (number, script, serial) = (session.turns, session.script, session.serial);
         let k = number as usize - 1;
         *self.w.attr_mut(s, slots.turn_no as u32) = number as f64;
@@ -351,6 +354,11 @@ impl Engine<'_> {
             None => None,
         };
         self.w.sessions[s as usize].pc += 1;
+        match plan.mode {
+            Mode::Plain => self.settle_request(s),
+            Mode::Decode => self.requests.decodes(s),
+            Mode::Prefill => {}
+        }
         self.join_over((stage, &also), Some(s), work, plan.mode, growing)?;
         Ok(true)
     }

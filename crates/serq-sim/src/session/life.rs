@@ -134,6 +134,7 @@ impl Engine<'_> {
             }
             _ => Script::None,
         };
+        self.begin_request(s);
         let from = s as usize * self.w.width;
         self.w.attrs[from..from + self.w.width].fill(0.0);
         *self.w.attr_mut(s, c.slots.serial as u32) = serial as f64;
@@ -162,6 +163,7 @@ impl Engine<'_> {
     /// usable by nobody. A closed workload sends the next one.
     pub(crate) fn end_session(&mut self, s: u32) -> Result<()> {
         let now = self.w.now;
+        self.end_request(s);
         self.detach(s);
         self.unwind(s, 0)?;
         while !self.w.sessions[s as usize].leases.is_empty() {

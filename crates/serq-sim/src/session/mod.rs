@@ -4,6 +4,7 @@
 
 pub(crate) mod exec;
 pub(crate) mod life;
+pub(crate) mod request;
 
 use crate::pool::booking::Booking;
 

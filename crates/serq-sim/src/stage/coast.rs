@@ -107,6 +107,11 @@ pub(crate) struct Coast {
     /// Seconds an iteration lasts until an allocation grows.
     cost: f64,
     pending: u64,
+    /// When the last of those came, and the longest time between two of them.
+    last: f64,
+    longest: f64,
+    /// Residents whose requests count.
+    counted: u64,
 }
 
 impl Engine<'_> {
@@ -137,7 +142,11 @@ impl Engine<'_> {
                 c.pending += 1;
                 c.ends -= 1;
                 c.starts -= 1;
+                c.last = self.w.now;
+                c.longest = c.longest.max(self.w.now - step.started);
+                self.requests.steady(step.started, self.w.now, c.counted);
                 if warm {
+                    s.stats.decoding += 1;
                     s.stats.split[1] += self.w.now - step.started.max(warm_at);
                     s.stats.tokens[1] += step.assigned.len() as f64;
                 }
@@ -176,7 +185,7 @@ impl Engine<'_> {
         };
         let (steady, cost) = (coasting.steady_cost, *cost);
         // State first: the cost may read it.
-        self.end_coasted(stage);
+        let counted = self.end_coasted(stage);
         if rest.starts == 0 {
             self.grow_residents(stage);
         }
@@ -186,7 +195,8 @@ impl Engine<'_> {
             self.iteration_cost(stage, cost, &vars).map_err(|r| r.about(Subject::Stage(stage)))?;
         let rest = if steady { self.rest(stage) } else { Rest { ends: 0, starts: 0 } };
         let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else { return Ok(false) };
-        step.coast = Coast { ends: rest.ends, starts: rest.starts, cost, pending: 0 };
+        let (ends, starts) = (rest.ends, rest.starts);
+        step.coast = Coast { ends, starts, cost, counted, ..Coast::default() };
         Ok(true)
     }
 
@@ -195,6 +205,13 @@ impl Engine<'_> {
         while let Some(stage) = self.lagging.pop() {
             let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else { continue };
             let tokens = std::mem::take(&mut step.coast.pending);
+            let longest = std::mem::take(&mut step.coast.longest);
+            let last = step.coast.last;
+            for (id, _) in &step.assigned {
+                if let Some(s) = self.w.jobs[*id as usize].session {
+                    self.requests.skipped(s, tokens, last, longest);
+                }
+            }
             self.advance_residents(stage, tokens as f64);
         }
     }
@@ -266,15 +283,27 @@ impl Engine<'_> {
         rest
     }
 
-    /// The iteration that ends now, as [`Engine::end_iteration`] counts it.
-    fn end_coasted(&mut self, stage: u32) {
-        let s = &mut self.w.stages[stage as usize];
-        let Kind::Step(step) = &mut s.kind else { return };
+    /// The iteration that ends now, as [`Engine::end_iteration`] counts it. The number of
+    /// residents whose requests count.
+    fn end_coasted(&mut self, stage: u32) -> u64 {
+        let w = &mut self.w;
+        let s = &mut w.stages[stage as usize];
+        let Kind::Step(step) = &mut s.kind else { return 0 };
         step.running = false;
+        let mut counted = 0;
+        for (id, _) in &step.assigned {
+            if let Some(s) = w.jobs[*id as usize].session {
+                self.requests.decoded(s, step.started, w.now);
+                counted += u64::from(self.requests.pending(s));
+            }
+        }
+        self.requests.iteration_ended(step.started, w.now);
         if self.warm {
-            s.stats.split[1] += self.w.now - step.started.max(self.warm_at);
+            s.stats.decoding += 1;
+            s.stats.split[1] += w.now - step.started.max(self.warm_at);
             s.stats.tokens[1] += step.assigned.len() as f64;
         }
+        counted
     }
 
     /// Work done and positions reached by `tokens` more each.

@@ -122,6 +122,8 @@ pub(crate) struct StageStats {
     pub(crate) split: [f64; 4],
     /// Tokens after the warm-up: prefill, decode.
     pub(crate) tokens: [f64; 2],
+    /// Iterations after the warm-up with decode tokens.
+    pub(crate) decoding: u64,
 }
 
 impl Stage {
@@ -239,6 +241,9 @@ impl Engine<'_> {
     pub(crate) fn complete(&mut self, id: u32) -> Result<()> {
         let now = self.w.now;
         let job = &self.w.jobs[id as usize];
+        if let (Some(s), Mode::Prefill) = (job.session, job.mode) {
+            self.requests.prefilled(s, now);
+        }
         let (session, started) = (job.session, job.started.unwrap_or(job.joined));
         let (wait, service) = (started - job.joined, now - started);
         let first = (job.stage, job.gap);

@@ -334,15 +334,21 @@ impl Engine<'_> {
         let assigned = std::mem::take(&mut step.assigned);
         let mut done = std::mem::take(&mut self.done);
         let mut tokens = [0.0, 0.0];
+        let began = step.started;
         for &(id, n) in &assigned {
             let job = &mut w.jobs[id as usize];
+            if let (Some(s), Mode::Decode) = (job.session, job.mode) {
+                self.requests.decoded(s, began, now);
+            }
             tokens[usize::from(job.mode == Mode::Decode)] += n;
             job.work -= n;
             if job.work <= EPS {
                 done.push(id);
             }
         }
+        self.requests.iteration_ended(began, now);
         if warm {
+            s.stats.decoding += u64::from(tokens[1] > 0.0);
             s.stats.split[kind] += now - step.started.max(warm_at);
             s.stats.tokens[0] += tokens[0];
             s.stats.tokens[1] += tokens[1];

@@ -2,26 +2,24 @@
 //!
 //! Up to [`EXACT`] samples are kept, so quantiles are order statistics and the batches of the
 //! confidence interval are exactly a twentieth of the samples each. Beyond, the samples are
-//! replaced by a histogram over the bits of the numbers (10 bits of mantissa kept, so a reported
-//! quantile is within [`HISTOGRAM_ERROR`] of a sample's value, relatively) and by sums of equal
+//! replaced by a [histogram](super::histogram) (a reported quantile is within `HISTOGRAM_ERROR` of a
+//! sample's value, relatively) and by sums of equal
 //! stretches of the sequence, merged in pairs so that there are never more than [`STRETCHES`]:
 //! memory is bounded by constants.
 
 use std::collections::BTreeMap;
 
+use super::histogram::{at_rank, bucket, half_width, rank};
+
 /// Samples kept one by one.
 pub(crate) const EXACT: usize = 10_000_000;
-/// Largest relative error of a quantile read from the histogram: half a bucket.
-pub(crate) const HISTOGRAM_ERROR: f64 = 1.0 / 2048.0;
 const STRETCHES: usize = 1 << 14;
 /// Batches of the interval.
-const BATCHES: usize = 20;
+pub(super) const BATCHES: usize = 20;
 /// Fewest samples with an interval.
-const FEWEST: u64 = 40;
+pub(super) const FEWEST: u64 = 40;
 /// 97.5 % quantile of Student's t with 19 degrees of freedom.
-const T_19: f64 = 2.093;
-/// Bits of a number below the histogram's bucket.
-const SHIFT: u32 = 42;
+pub(super) const T_19: f64 = 2.093;
 
 #[derive(Debug)]
 pub(crate) struct Samples {
@@ -84,7 +82,7 @@ impl Samples {
     }
 
     fn summarise(&mut self, x: f64) {
-        *self.histogram.entry(ordered(x) >> SHIFT).or_insert(0) += 1;
+        *self.histogram.entry(bucket(x)).or_insert(0) += 1;
         if self.filled == 0 {
             if self.sums.len() == STRETCHES {
                 self.sums = self.sums.chunks(2).map(|pair| pair.iter().sum()).collect();
@@ -129,38 +127,21 @@ impl Samples {
             let whole = self.sums.len() - usize::from(self.filled != 0);
             batch_means(&self.sums[..whole], self.stretch)
         };
-        let n = means.len() as f64;
-        let mean = means.iter().sum::<f64>() / n;
-        let variance = means.iter().map(|m| (m - mean) * (m - mean)).sum::<f64>() / (n - 1.0);
-        T_19 * (variance / n).sqrt()
+        half_width(&means)
     }
 
     /// The order statistics `ceil(q n)` for each `q` in 0..=1, NaN without samples.
-    #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-    #[expect(clippy::cast_sign_loss, reason = "q is not negative")]
     pub(crate) fn quantiles(&self, qs: &[f64]) -> Vec<f64> {
-        let rank = |q: f64| ((q * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         if self.count == 0 {
             return vec![f64::NAN; qs.len()];
         }
         if self.is_exact() {
             let mut sorted = self.kept.clone();
             sorted.sort_unstable_by(f64::total_cmp);
-            return qs.iter().map(|&q| sorted[rank(q) as usize - 1]).collect();
+            return qs.iter().map(|&q| sorted[rank(q, self.count) as usize - 1]).collect();
         }
-        qs.iter()
-            .map(|&q| {
-                let (rank, mut seen) = (rank(q), 0);
-                for (bucket, count) in &self.histogram {
-                    seen += count;
-                    if seen >= rank {
-                        let middle = unordered((bucket << SHIFT) | (1 << (SHIFT - 1)));
-                        return middle.clamp(self.min, self.max);
-                    }
-                }
-                self.max
-            })
-            .collect()
+        let at = |q: &f64| at_rank(&self.histogram, rank(*q, self.count), self.min, self.max);
+        qs.iter().map(at).collect()
     }
 }
 
@@ -171,14 +152,4 @@ fn batch_means(sums: &[f64], stretch: u64) -> Vec<f64> {
         .take(BATCHES)
         .map(|batch| batch.iter().sum::<f64>() / (size as u64 * stretch) as f64)
         .collect()
-}
-
-/// Bits that order like the number, negative ones included.
-fn ordered(x: f64) -> u64 {
-    let bits = x.to_bits();
-    if bits >> 63 == 0 { bits | (1 << 63) } else { !bits }
-}
-
-fn unordered(bits: u64) -> f64 {
-    f64::from_bits(if bits >> 63 == 1 { bits & !(1 << 63) } else { !bits })
 }

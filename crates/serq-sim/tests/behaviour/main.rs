@@ -1,11 +1,13 @@
 //! What programs do: text in, exact numbers out.
 
 mod examples;
+mod notes;
 mod pd;
 mod pools;
 mod random;
 mod refusals;
 mod reports;
+mod requests;
 mod scenarios;
 mod six;
 mod support;

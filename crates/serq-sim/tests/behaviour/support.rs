@@ -1,7 +1,7 @@
 //! Shared by the tests: from text to a run, and the samples of it.
 
 use serq_lang::ir::Program;
-use serq_sim::{Observer, Options, Report, RunError, Sample};
+use serq_sim::{Observer, Options, Report, Request, RunError, Sample};
 
 /// Compiles a program that must be valid.
 #[track_caller]
@@ -36,11 +36,16 @@ pub(crate) struct Run {
     names: Vec<String>,
 }
 
-struct Sink(Vec<Sample>);
+#[derive(Default)]
+struct Sink(Vec<Sample>, Vec<Request>);
 
 impl Observer for Sink {
     fn sample(&mut self, sample: &Sample) {
         self.0.push(*sample);
+    }
+
+    fn request(&mut self, request: &Request) {
+        self.1.push(*request);
     }
 }
 
@@ -51,7 +56,7 @@ pub(crate) fn run(text: &str) -> Run {
 
 #[track_caller]
 pub(crate) fn run_program(program: &Program, options: &Options) -> Run {
-    let mut sink = Sink(Vec::new());
+    let mut sink = Sink::default();
     match serq_sim::run(program, options, &mut sink) {
         Ok(report) => Run { report, samples: sink.0, names: program.observes.clone() },
         Err(e) => panic!("{e}"),
@@ -62,14 +67,15 @@ pub(crate) fn run_program(program: &Program, options: &Options) -> Run {
 #[track_caller]
 pub(crate) fn same_without_coalescing(program: &Program, options: &Options, what: &str) {
     let run = |coalesce| {
-        let mut sink = Sink(Vec::new());
+        let mut sink = Sink::default();
         let options = Options { coalesce, ..options.clone() };
         let outcome = serq_sim::run(program, &options, &mut sink);
         // Debug output has every bit of every number but the sign and payload of a NaN.
-        (format!("{outcome:?}"), sink.0)
+        (format!("{outcome:?}"), sink.0, sink.1)
     };
     let (fast, slow) = (run(true), run(false));
     assert!(fast.1 == slow.1, "samples differ: {what}");
+    assert!(fast.2 == slow.2, "requests differ: {what}");
     assert!(fast.0 == slow.0, "{}\n{}\n{what}", fast.0, slow.0);
 }
 
