@@ -6,15 +6,6 @@
 //! first because somebody watches each of them; admissions last because only they can wait without
 //! holding anything.
 //!
-//! # Equal prompts
-//!
-//! The choices of one request, or many requests with one system prompt, arrive together. What they
-//! share is computed once: a request whose next blocks a running request of higher rank is about to
-//! compute is admitted when they are there, as a prefix hit. It keeps its place in the meantime:
-//! its slot and its blocks are set aside from those behind it. It waits for a request that is in
-//! every step as long as anything is admitted at all, so it waits for a few steps and never for
-//! ever.
-//!
 //! # Why it cannot lock up
 //!
 //! Blocks are the one thing requests wait for while holding some of it. A decode that needs a block
@@ -30,6 +21,7 @@
 
 mod blocks;
 mod chunk;
+mod equal;
 mod limits;
 mod rank;
 mod seq;
@@ -43,6 +35,7 @@ use tl_kv::Held;
 
 pub use blocks::{Blocks, Table};
 pub use chunk::Chunked;
+use equal::SetAside;
 pub use limits::Limits;
 pub use rank::{Policy, Rank};
 use seq::Seq;
@@ -121,20 +114,6 @@ pub struct Counters {
     pub prefix_hit_tokens: u64,
     /// Prompt positions computed here for requests that brought their KV along.
     pub resumed_prompt_tokens: u64,
-}
-
-/// What requests that wait for an equal prompt will take: those behind them leave it alone.
-#[derive(Debug, Default)]
-struct SetAside {
-    slots: usize,
-    blocks: usize,
-}
-
-impl SetAside {
-    fn add(&mut self, blocks: usize) {
-        self.slots += 1;
-        self.blocks += blocks;
-    }
 }
 
 /// See the module's documentation.
@@ -334,23 +313,6 @@ impl Scheduler {
             self.running.insert(rank, seq);
             self.push_row(batch, rank, len);
         }
-    }
-
-    /// Whether a running request of higher rank is about to compute leading blocks that a waiting
-    /// one could then share. The last token is computed in any case.
-    fn waits_for_equal(&self, rank: Rank) -> bool {
-        let Some(seq) = self.waiting.get(&rank) else { return false };
-        if seq.table.is_some() || !self.blocks.prefix_cache() {
-            return false;
-        }
-        let b = self.blocks.block_tokens();
-        let shareable = &seq.tokens[..(seq.tokens.len() - 1) / b * b];
-        self.running.range(..rank).any(|(_, other)| {
-            let equal = || other.tokens.iter().zip(shareable).take_while(|(x, y)| x == y).count();
-            !other.decoding()
-                && other.computed < shareable.len()
-                && other.computed < equal() / b * b
-        })
     }
 
     /// A waiting request with blocks needs a place to write its next position: a block more, or a
