@@ -76,9 +76,14 @@ pub(crate) struct Input {
     /// Seconds before measurements begin, instead of the program's
     #[arg(long, value_name = "SECONDS")]
     pub(crate) warmup: Option<f64>,
-    /// Sessions to replay (rows session,turn,new,out,think[,forced]), instead of the program's
+    /// What to replay instead of the program's trace: sessions (rows
+    /// session,turn,new,out,think[,forced]), or requests with times (Azure's CSV, Mooncake's JSON
+    /// lines), one session each
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+    /// Let the requests of a trace come this many times as fast (programs with `arrive trace;`)
+    #[arg(long, value_name = "K")]
+    pub(crate) rate_scale: Option<f64>,
 }
 
 /// Run a program and show what was measured
@@ -94,6 +99,7 @@ Examples:
   serq run mine.sq --slo ttft=0.5,tpot=0.05   share of requests served in time, and goodput
   serq run mine.sq --requests requests.csv    one row per request
   serq run mine.sq --trace sessions.csv       replay recorded sessions
+  serq run mine.sq --trace azure.csv --rate-scale 2
 
 A run depends on the program, its settings and the seed alone: the same three give the same bytes
 on every machine.")]

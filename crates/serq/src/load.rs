@@ -5,9 +5,11 @@ use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 
 use serq_lang::diag::{Diagnostic, Diagnostics, render_all};
-use serq_lang::ir::{self, Program, Trace};
+use serq_lang::ir::{self, Arrival, Program, Trace, TraceTurn};
 use serq_lang::source::{MAX_SOURCE_BYTES, Source, Sources};
 use serq_lang::{OVERRIDE, Used, compile_with, trace};
+
+use serq::import;
 
 use crate::cli::Input;
 use crate::out::{Done, Failure};
@@ -157,13 +159,32 @@ pub(crate) fn input(args: &Input, inline_trace: bool) -> Done<Loaded> {
     program.horizon = args.horizon.unwrap_or(program.horizon);
     program.warmup = args.warmup.unwrap_or(program.warmup);
     check_run(program)?;
+    if args.rate_scale.is_some() && program.arrival != Arrival::Trace {
+        let text = "error: --rate-scale changes the times of a trace, and the program does not \
+                    take its arrivals from one\n  = help: write `arrive trace;` in the workload";
+        return Err(Failure::usage(text));
+    }
     let path = match (&args.trace, &program.trace) {
         (Some(path), _) => Some(path.clone()),
         (None, Some(Trace::File(name))) => Some(beside(&args.file, name)),
         _ => None,
     };
     match path {
-        Some(path) if inline_trace => program.trace = Some(Trace::Inline(read_trace(&path)?)),
+        Some(path) if inline_trace => {
+            let (sessions, times) = read_trace(&path, args.rate_scale)?;
+            program.trace = Some(Trace::Inline(sessions));
+            if program.arrival == Arrival::Trace {
+                if times.is_empty() {
+                    let text = format!(
+                        "error: the program's arrivals are the trace's, and {} has no times\n  \
+                         = help: give another law of arrivals, or a trace that has them",
+                        path.display()
+                    );
+                    return Err(Failure::program(text));
+                }
+                program.trace_times = times;
+            }
+        }
         Some(path) if args.trace.is_some() => {
             program.trace = Some(Trace::File(path.display().to_string()));
         }
@@ -174,7 +195,8 @@ pub(crate) fn input(args: &Input, inline_trace: bool) -> Done<Loaded> {
 
 fn check_run(program: &Program) -> Done {
     let Program { horizon, warmup, .. } = *program;
-    if !(horizon.is_finite() && horizon > 0.0) {
+    let ends = horizon.is_finite() || program.is_finite();
+    if !(ends && horizon > 0.0) {
         let text =
             format!("error: a horizon of {horizon}\n  = help: give a positive number of seconds");
         return Err(Failure::usage(text));
@@ -193,7 +215,27 @@ fn beside(program: &Path, name: &str) -> PathBuf {
     program.parent().unwrap_or(Path::new("")).join(name)
 }
 
-fn read_trace(path: &Path) -> Done<Vec<Vec<ir::TraceTurn>>> {
+/// Recorded sessions, and when each comes if the file says so.
+type Recorded = (Vec<Vec<TraceTurn>>, Vec<f64>);
+
+/// Whether a trace is one of requests with times, as other tools record them.
+fn is_recorded_requests(text: &str) -> bool {
+    let head = text.lines().find(|l| !l.trim().is_empty()).unwrap_or("");
+    head.trim_start().starts_with('{') || head.contains("TIMESTAMP")
+}
+
+/// A file of requests: each is a session of one turn.
+fn read_requests(name: &str, text: &str, rate_scale: Option<f64>) -> Done<Recorded> {
+    let options = import::Options { rate_scale, ..import::Options::default() };
+    let workload =
+        import::parse(name, text, &options).map_err(|e| Failure::program(format!("error: {e}")))?;
+    let requests = workload.requests;
+    let turn = |r: &import::Arrival| TraceTurn(r.prompt.len() as f64, r.output as f64, 0.0, 0.0);
+    let times = requests.iter().map(|r| r.at).collect();
+    Ok((requests.iter().map(|r| vec![turn(r)]).collect(), times))
+}
+
+fn read_trace(path: &Path, rate_scale: Option<f64>) -> Done<Recorded> {
     let cannot = |why: String| {
         Failure::program(format!("error: cannot read the trace {}: {why}", path.display()))
     };
@@ -202,6 +244,9 @@ fn read_trace(path: &Path) -> Done<Vec<Vec<ir::TraceTurn>>> {
         return Err(cannot(format!("it has {size} bytes, and at most {MAX_TRACE_BYTES} are read")));
     }
     let text = std::fs::read_to_string(path).map_err(|e| cannot(e.to_string()))?;
+    if is_recorded_requests(&text) {
+        return read_requests(&path.display().to_string(), &text, rate_scale);
+    }
     let mut diags = Diagnostics::default();
     let sessions = trace::read_sessions(&text, 0, &mut diags);
     if diags.has_errors() {
@@ -209,5 +254,5 @@ fn read_trace(path: &Path) -> Done<Vec<Vec<ir::TraceTurn>>> {
         sources.add(Source::new(path.display().to_string(), text));
         return Err(Refused::Findings(diags.into_sorted(), sources).failure());
     }
-    Ok(sessions)
+    Ok((sessions, Vec::new()))
 }

@@ -118,6 +118,38 @@ fn used_files_stand_beside_the_program() {
 }
 
 #[test]
+fn requests_of_other_tools_are_replayed() {
+    let program = "stage s : delay;\nworkload { arrive trace; trace \"azure.csv\"; }\nsession { turn; observe came = now; observe size = new * 1000 + out; run s (1); }\n";
+    let dir = folder(&[
+        ("replay.sq", program),
+        (
+            "azure.csv",
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6800000,374,44\n2023-11-16 18:15:50.6800000,396,109\n",
+        ),
+        (
+            "mooncake.jsonl",
+            "{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 5, \"hash_ids\": [1, 2]}\n{\"timestamp\": 3000, \"input_length\": 512, \"output_length\": 7, \"hash_ids\": [1]}\n",
+        ),
+        ("sessions.csv", "1,1,10,20,0\n"),
+    ]);
+    let at = dir.path();
+    let samples = |args: &[&str], file: &str| {
+        check(at, &[&["run", "replay.sq", "--csv", "out"], args].concat(), 0, &[], &[]);
+        let text = std::fs::read_to_string(at.join("out").join(file)).expect("samples");
+        text.lines()
+            .skip(1)
+            .map(|l| l.rsplit(',').next().unwrap_or("").to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(samples(&[], "came.csv"), ["0", "4"]);
+    assert_eq!(samples(&[], "size.csv"), ["374044", "396109"]);
+    assert_eq!(samples(&["--rate-scale", "2"], "came.csv"), ["0", "2"]);
+    assert_eq!(samples(&["--trace", "mooncake.jsonl"], "size.csv"), ["600005", "512007"]);
+    check(at, &["run", "replay.sq", "--trace", "sessions.csv"], 1, &[], &["has no times"]);
+    check(at, &["run", "queue.sq", "--rate-scale", "2"], 2, &[], &["arrive trace"]);
+}
+
+#[test]
 fn run_is_a_function_of_program_settings_and_seed() {
     let dir = folder(&[]);
     let at = dir.path();
