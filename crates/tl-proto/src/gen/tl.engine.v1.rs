@@ -230,10 +230,10 @@ pub mod engine_control_client {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
-    use tonic::codegen::http::Uri;
     use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
     /// Served by every engine, whatever its role.
     #[derive(Debug, Clone)]
     pub struct EngineControlClient<T> {
@@ -273,13 +273,14 @@ pub mod engine_control_client {
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                    http::Request<tonic::body::Body>,
-                    Response = http::Response<
-                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                    >,
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
                 >,
-            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
-                Into<StdError> + std::marker::Send + std::marker::Sync,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             EngineControlClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -332,14 +333,25 @@ pub mod engine_control_client {
         pub async fn prefill(
             &mut self,
             request: impl tonic::IntoRequest<super::PrefillRequest>,
-        ) -> std::result::Result<tonic::Response<super::PrefillResponse>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+        ) -> std::result::Result<
+            tonic::Response<super::PrefillResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/tl.engine.v1.EngineControl/Prefill");
+            let path = http::uri::PathAndQuery::from_static(
+                "/tl.engine.v1.EngineControl/Prefill",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("tl.engine.v1.EngineControl", "Prefill"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tl.engine.v1.EngineControl", "Prefill"));
             self.inner.unary(req, path, codec).await
         }
         /// What this engine serves and which KV it writes and reads.
@@ -347,13 +359,21 @@ pub mod engine_control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::InfoRequest>,
         ) -> std::result::Result<tonic::Response<super::InfoResponse>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/tl.engine.v1.EngineControl/Info");
+            let path = http::uri::PathAndQuery::from_static(
+                "/tl.engine.v1.EngineControl/Info",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("tl.engine.v1.EngineControl", "Info"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tl.engine.v1.EngineControl", "Info"));
             self.inner.unary(req, path, codec).await
         }
         /// Stops one request. Its blocks return within one decode step.
@@ -361,13 +381,21 @@ pub mod engine_control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::CancelRequest>,
         ) -> std::result::Result<tonic::Response<super::CancelResponse>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/tl.engine.v1.EngineControl/Cancel");
+            let path = http::uri::PathAndQuery::from_static(
+                "/tl.engine.v1.EngineControl/Cancel",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("tl.engine.v1.EngineControl", "Cancel"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tl.engine.v1.EngineControl", "Cancel"));
             self.inner.unary(req, path, codec).await
         }
         /// Admits nothing more (HTTP answers 503 no_capacity, the heartbeat says
@@ -377,13 +405,21 @@ pub mod engine_control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::DrainRequest>,
         ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/tl.engine.v1.EngineControl/Drain");
+            let path = http::uri::PathAndQuery::from_static(
+                "/tl.engine.v1.EngineControl/Drain",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("tl.engine.v1.EngineControl", "Drain"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tl.engine.v1.EngineControl", "Drain"));
             self.inner.unary(req, path, codec).await
         }
     }
@@ -395,7 +431,7 @@ pub mod engine_control_server {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with EngineControlServer.
@@ -460,7 +496,10 @@ pub mod engine_control_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -515,16 +554,23 @@ pub mod engine_control_server {
                 "/tl.engine.v1.EngineControl/Prefill" => {
                     #[allow(non_camel_case_types)]
                     struct PrefillSvc<T: EngineControl>(pub Arc<T>);
-                    impl<T: EngineControl> tonic::server::UnaryService<super::PrefillRequest> for PrefillSvc<T> {
+                    impl<
+                        T: EngineControl,
+                    > tonic::server::UnaryService<super::PrefillRequest>
+                    for PrefillSvc<T> {
                         type Response = super::PrefillResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::PrefillRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as EngineControl>::prefill(&inner, request).await };
+                            let fut = async move {
+                                <T as EngineControl>::prefill(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -553,16 +599,22 @@ pub mod engine_control_server {
                 "/tl.engine.v1.EngineControl/Info" => {
                     #[allow(non_camel_case_types)]
                     struct InfoSvc<T: EngineControl>(pub Arc<T>);
-                    impl<T: EngineControl> tonic::server::UnaryService<super::InfoRequest> for InfoSvc<T> {
+                    impl<
+                        T: EngineControl,
+                    > tonic::server::UnaryService<super::InfoRequest> for InfoSvc<T> {
                         type Response = super::InfoResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::InfoRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as EngineControl>::info(&inner, request).await };
+                            let fut = async move {
+                                <T as EngineControl>::info(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -591,16 +643,23 @@ pub mod engine_control_server {
                 "/tl.engine.v1.EngineControl/Cancel" => {
                     #[allow(non_camel_case_types)]
                     struct CancelSvc<T: EngineControl>(pub Arc<T>);
-                    impl<T: EngineControl> tonic::server::UnaryService<super::CancelRequest> for CancelSvc<T> {
+                    impl<
+                        T: EngineControl,
+                    > tonic::server::UnaryService<super::CancelRequest>
+                    for CancelSvc<T> {
                         type Response = super::CancelResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::CancelRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as EngineControl>::cancel(&inner, request).await };
+                            let fut = async move {
+                                <T as EngineControl>::cancel(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -629,16 +688,22 @@ pub mod engine_control_server {
                 "/tl.engine.v1.EngineControl/Drain" => {
                     #[allow(non_camel_case_types)]
                     struct DrainSvc<T: EngineControl>(pub Arc<T>);
-                    impl<T: EngineControl> tonic::server::UnaryService<super::DrainRequest> for DrainSvc<T> {
+                    impl<
+                        T: EngineControl,
+                    > tonic::server::UnaryService<super::DrainRequest> for DrainSvc<T> {
                         type Response = super::DrainResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::DrainRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as EngineControl>::drain(&inner, request).await };
+                            let fut = async move {
+                                <T as EngineControl>::drain(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -664,16 +729,25 @@ pub mod engine_control_server {
                     };
                     Box::pin(fut)
                 }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(
-                        tonic::Status::GRPC_STATUS,
-                        (tonic::Code::Unimplemented as i32).into(),
-                    );
-                    headers.insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
-                    Ok(response)
-                }),
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
             }
         }
     }
