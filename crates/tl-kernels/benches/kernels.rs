@@ -3,9 +3,9 @@
 //!
 //! Every figure is the fastest of many calls, since other work on the machine can only
 //! slow one down; with one thread it counts the time on the CPU (Linux) instead of the
-//! time on the wall. Beside the rates stand the two limits: the multiply-adds that a loop
-//! over registers alone reaches, and the bytes that a plain sum over a buffer of the
-//! size of the weights reads per second.
+//! time on the wall. First come the two limits, measured in the same run: the multiply-adds
+//! that a loop over registers alone reaches, and the bytes that a plain sum reads per second
+//! from buffers of several sizes, the largest ones from memory.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -37,6 +37,16 @@ enum Kept {
     Blocks(Quant),
 }
 
+impl std::fmt::Display for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Kept::F32 => f.pad("f32"),
+            Kept::F16 => f.pad("f16"),
+            Kept::Blocks(quant) => f.pad(&quant.to_string()),
+        }
+    }
+}
+
 const KEPT: [Kept; 4] =
     [Kept::F32, Kept::F16, Kept::Blocks(Quant::Q4_1), Kept::Blocks(Quant::Q8_0)];
 
@@ -47,12 +57,18 @@ fn main() {
     let wanted = |section: &str| named.is_empty() || named.iter().any(|&name| name == section);
     let kernels = Kernels::new(isa).unwrap_or_else(|| panic!("this CPU has no {isa}"));
     println!("instruction set {isa}, chosen: {}", Isa::detect());
-    let peak = peak_gflops(isa);
-    println!("registers alone: {peak:.0} GFLOP/s on one thread");
+    let teams = [1, 2].map(Threads::new);
+    let peaks = teams.each_ref().map(|team| peak_gflops(isa, team));
+    for (team, peak) in teams.iter().zip(peaks) {
+        print!("{} threads: registers alone {peak:.0} GFLOP/s; reads", team.count());
+        for kib in [256, 4 << 10, 256 << 10] {
+            print!(", of {kib} KiB {:.1} GB/s", read_gbytes(kib << 10, team));
+        }
+        println!();
+    }
 
     if wanted("products") {
-        println!("\nweights x f32 activations; read: a plain sum over the weights' bytes");
-        println!("   m     k     n        threads  GFLOP/s  of peak    GB/s  read GB/s");
+        println!("\n   m     k     n  kept  threads  GFLOP/s  of peak    GB/s");
         for (m, k, n) in SHAPES {
             for kept in KEPT {
                 let w = match kept {
@@ -64,15 +80,15 @@ fn main() {
                     }
                 }
                 .expect("the data fits the shape");
-                for threads in [1, 2] {
-                    product(kernels, m, &w, threads, peak);
+                for (team, peak) in teams.iter().zip(peaks) {
+                    product(kernels, m, &w, kept, team, peak);
                 }
             }
         }
     }
     if wanted("attention") {
         println!("\nattention, 9 query heads, 3 KV heads, dimension 64, blocks of 16, 30 layers");
-        println!(" rows  context  threads       ms    GB/s  read GB/s  GFLOP/s");
+        println!(" rows  context  threads       ms    GB/s  GFLOP/s");
         let sizes = [(1, 128), (1, 1024), (1, 4096), (64, 1024), (512, 512), (256, 4096)];
         for (rows, context) in sizes {
             for threads in [1, 2] {
@@ -151,20 +167,18 @@ fn blocks(quant: Quant, i: usize, row: &mut [u8]) {
     }
 }
 
-fn product(kernels: Kernels, m: usize, w: &Weights, threads: usize, peak: f64) {
-    let (n, k) = (w.n(), w.k());
+fn product(kernels: Kernels, m: usize, w: &Weights, kept: Kept, team: &Threads, peak: f64) {
+    let (n, k, threads) = (w.n(), w.k(), team.count());
     let act = numbers(m * k);
     let mut out = vec![0.0; m * n];
-    let team = Threads::new(threads);
     let seconds = fastest(threads == 1, || {
-        kernels.matmul(&team, black_box(&mut out), black_box(&act), w, m);
+        kernels.matmul(team, black_box(&mut out), black_box(&act), w, m);
     });
     let gflops = 2.0 * (m * k * n) as f64 / seconds / 1e9;
     println!(
-        "{w:?} {m:4} {threads:7}  {gflops:7.1}  {:6.0}%  {:6.1}  {:9.1}",
-        gflops / peak / threads as f64 * 100.0,
+        "{m:4} {k:5} {n:5}  {kept:4}  {threads:7}  {gflops:7.1}  {:6.0}%  {:6.1}",
+        gflops / peak * 100.0,
         w.bytes() as f64 / seconds / 1e9,
-        read_gbytes(w.bytes(), &team),
     );
 }
 
@@ -223,10 +237,9 @@ fn attention(kernels: Kernels, rows: usize, context: usize, threads: usize) {
     let seen: usize = (context - rows + 1..=context).sum();
     let flops = (LAYERS * seen * shape.n_heads * shape.head_dim * 4) as f64;
     println!(
-        "{rows:5}  {context:7}  {threads:7}  {:7.2}  {:6.1}  {:9.1}  {:7.1}",
+        "{rows:5}  {context:7}  {threads:7}  {:7.2}  {:6.1}  {:7.1}",
         seconds * 1e3,
         bytes / seconds / 1e9,
-        read_gbytes(bytes as usize, &team),
         flops / seconds / 1e9,
     );
 }
@@ -263,12 +276,16 @@ fn barrier() -> f64 {
     })
 }
 
-/// Multiply-adds of registers alone, independent enough to fill both units.
-fn peak_gflops(isa: Isa) -> f64 {
+/// Multiply-adds of registers alone, independent enough to fill both units of each core.
+fn peak_gflops(isa: Isa, team: &Threads) -> f64 {
     const ROUNDS: usize = 100_000;
-    let mut lanes = 0;
-    let seconds = fastest(true, || {
-        lanes = match isa {
+    let lanes = match isa {
+        Isa::Avx512 => 16,
+        Isa::Avx2 => 8,
+        Isa::Portable => 1,
+    };
+    let seconds = fastest(team.count() == 1, || {
+        team.run(team.count(), |_| match isa {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the kernels for `isa` exist, so the CPU has its features.
             Isa::Avx512 => unsafe { x86::peak_avx512(ROUNDS) },
@@ -283,11 +300,10 @@ fn peak_gflops(isa: Isa) -> f64 {
                     }
                 }
                 black_box(sums);
-                1
             }
-        };
+        });
     });
-    (2 * 12 * lanes * ROUNDS) as f64 / seconds / 1e9
+    (2 * 12 * lanes * ROUNDS * team.count()) as f64 / seconds / 1e9
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -296,7 +312,7 @@ mod x86 {
     use std::hint::black_box;
 
     #[target_feature(enable = "avx2,fma")]
-    pub(crate) fn peak_avx2(rounds: usize) -> usize {
+    pub(crate) fn peak_avx2(rounds: usize) {
         let (a, b) = (_mm256_set1_ps(black_box(0.5)), _mm256_set1_ps(black_box(0.25)));
         let mut sums = [_mm256_set1_ps(1.0); 12];
         for _ in 0..rounds {
@@ -305,11 +321,10 @@ mod x86 {
             }
         }
         black_box(sums);
-        8
     }
 
     #[target_feature(enable = "avx512f")]
-    pub(crate) fn peak_avx512(rounds: usize) -> usize {
+    pub(crate) fn peak_avx512(rounds: usize) {
         let (a, b) = (_mm512_set1_ps(black_box(0.5)), _mm512_set1_ps(black_box(0.25)));
         let mut sums = [_mm512_set1_ps(1.0); 12];
         for _ in 0..rounds {
@@ -318,6 +333,5 @@ mod x86 {
             }
         }
         black_box(sums);
-        16
     }
 }
