@@ -164,7 +164,7 @@ unsafe fn expand_kernel<S: Simd, F: Format>(
 }
 
 /// Rows of activations up to which weights are expanded in registers.
-pub(crate) const FUSED_ROWS: usize = 2;
+pub(crate) const FUSED_ROWS: usize = 4;
 
 /// `out[i][j] = dot(act[i], w[j])` for `i < m <= FUSED_ROWS`, `j < n`, over `k` columns, without
 /// a detour through memory.
@@ -205,21 +205,18 @@ unsafe fn product_kernel<S: Simd, F: Format>(
     n: usize,
 ) {
     let mut j = 0;
-    // SAFETY: the caller's contract, cut into tiles.
+    // SAFETY: the caller's contract, cut into tiles. More columns at once would spill registers.
     unsafe {
         while m == 1 && j + 2 <= n {
             fused_tile::<S, F, 1, 2>(s, out, act, w, k, j);
             j += 2;
         }
-        while m == 2 && j + 2 <= n {
-            fused_tile::<S, F, 2, 2>(s, out, act, w, k, j);
-            j += 2;
-        }
         while j < n {
-            if m == 1 {
-                fused_tile::<S, F, 1, 1>(s, out, act, w, k, j);
-            } else {
-                fused_tile::<S, F, 2, 1>(s, out, act, w, k, j);
+            match m {
+                1 => fused_tile::<S, F, 1, 1>(s, out, act, w, k, j),
+                2 => fused_tile::<S, F, 2, 1>(s, out, act, w, k, j),
+                3 => fused_tile::<S, F, 3, 1>(s, out, act, w, k, j),
+                _ => fused_tile::<S, F, 4, 1>(s, out, act, w, k, j),
             }
             j += 1;
         }
