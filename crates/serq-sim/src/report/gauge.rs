@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::RunSettings;
 use crate::engine::Engine;
+use crate::stats::sample::T_19;
 
 /// Windows of the interval.
 const WINDOWS: usize = 20;
@@ -16,8 +17,6 @@ const WINDOWS: usize = 20;
 const MOST: usize = 32 * WINDOWS;
 /// Seconds of the first windows of a run without a horizon.
 const FIRST: f64 = 1e-3;
-/// 97.5 % quantile of Student's t with 19 degrees of freedom.
-const T_19: f64 = 2.093;
 
 /// A state expression over the time after the warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -19,7 +19,7 @@ pub(super) const BATCHES: usize = 20;
 /// Fewest samples with an interval.
 pub(super) const FEWEST: u64 = 40;
 /// 97.5 % quantile of Student's t with 19 degrees of freedom.
-pub(super) const T_19: f64 = 2.093;
+pub(crate) const T_19: f64 = 2.093;
 
 #[derive(Debug)]
 pub(crate) struct Samples {

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tl_testkit::eventually_blocking;
 use toml::Table;
 
 /// Generous: a loaded CI machine must not turn a wait into a failure.
@@ -160,16 +161,12 @@ impl Drop for Part {
 
 /// Polls until there is something, at most so long.
 pub fn wait_for<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let started = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return Some(found);
-        }
-        if started.elapsed() > patience {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let mut found = None;
+    eventually_blocking(patience, || {
+        found = look();
+        found.is_some()
+    });
+    found
 }
 
 /// A gateway with engines of the built-in model.
