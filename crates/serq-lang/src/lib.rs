@@ -34,6 +34,9 @@ pub struct Compiled {
     pub diagnostics: Vec<Diagnostic>,
     /// What the diagnostics point into.
     pub sources: Sources,
+    /// Names of the constants, those of used files and of definitions included: what overrides can
+    /// change. Empty if the text could not be read.
+    pub constants: Vec<String>,
 }
 
 /// A file that a program uses.
@@ -68,7 +71,7 @@ pub fn compile_with(
     let mut sources = Sources::default();
     let text = decode(text, 0, &mut diags);
     sources.add(Source::new(name, text));
-    let mut program = None;
+    let (mut program, mut constants) = (None, Vec::new());
     if diags.is_empty() {
         let mut given = Vec::new();
         for text in overrides {
@@ -80,13 +83,14 @@ pub fn compile_with(
         // With a declaration missing because it could not be read, what follows would be noise.
         if !diags.has_errors() {
             let tree = expand::expand(read, &mut sources, &mut diags);
+            constants = tree.lets.iter().map(|l| l.name.text.clone()).collect();
             if !diags.has_errors() {
                 parse::check_structure(&tree, &mut diags);
                 program = link::link(&tree, &given, &sources, &mut diags);
             }
         }
     }
-    Compiled { program, diagnostics: expand::placed(diags, &sources), sources }
+    Compiled { program, diagnostics: expand::placed(diags, &sources), sources, constants }
 }
 
 /// What the text of an override is called in messages.

@@ -4,7 +4,7 @@ mod common;
 
 use common::linked;
 use serq_lang::ir::{
-    Arrival, CExpr, CQueue, CShare, CStageKind, CStmt, Program, Rate, VERSION, VERSION_6,
+    Arrival, CExpr, CHold, CQueue, CShare, CStageKind, CStmt, Program, Rate, VERSION, VERSION_6,
 };
 
 const REST: &str = "\nworkload { arrive poisson(1); }\nrun { horizon 10; }";
@@ -104,9 +104,10 @@ fn flows_bookings_and_shared_pools() {
         stage b : ps(2);
         workload { arrive poisson(1); session { turn; request; } turn { set k = serial; } }
         server {
-          book dst (3) reserve (4);
-          admit if kv (32) fit names (1: 16, k: 16) where hit = cachedin(kv) { run a[1], b (2 + hit); }
-          enter dst reuse (0) {
+          book room;
+          content (1: 16, k: inf);
+          admit if kv (32) fit where hit = cachedin(kv) { run a[1], b (2 + hit); }
+          enter room if dst (3) reserve (4) fit reuse (0) {
             transfer on a[0], b (2) from dst to dst (1);
           } keep (1)
         }
@@ -117,10 +118,12 @@ fn flows_bookings_and_shared_pools() {
     let all: Vec<&CStmt> = p.blocks.iter().flatten().collect();
     let flows = all.iter().filter(|s| matches!(s, CStmt::Run(r) if r.also.len() == 1)).count();
     assert_eq!(flows, 2);
-    assert!(all.iter().any(|s| matches!(s, CStmt::Book(c) if c.len() == 1 && c[0].2.is_some())));
-    assert!(all.iter().any(|s| matches!(s, CStmt::Enter(e) if e.cache.is_some())));
+    assert!(all.iter().any(|s| matches!(s, CStmt::Book(0))));
+    let booked = |h: &CHold| h.booked == Some(0) && h.cache.is_some() && h.pools[0].2.is_some();
+    assert!(all.iter().any(|s| matches!(s, CStmt::Hold(h) if booked(h))));
+    assert!(all.iter().any(|s| matches!(s, CStmt::Hold(h) if h.binds.len() == 1)));
     assert!(
-        all.iter().any(|s| matches!(s, CStmt::Hold(h) if h.names.len() == 2 && h.binds.len() == 1))
+        all.iter().any(|s| matches!(s, CStmt::Content { add: false, parts } if parts.len() == 2))
     );
 }
 
@@ -140,10 +143,11 @@ def tier(E) {
   gauge E.full = used(E.kv);
 }
 def move(E, F, n) {
-  book F.out (n);
+  book F.room;
   while (x > 0) { set x = x - 1; run E, F (n); }
-  admit if E.kv (n) fit names (x : n) { run E (n); }
-  enter F.out { run F (n); }
+  content (x: n, serial: inf);
+  admit if E.kv (n) fit { run E (n); }
+  enter F.room if F.out (n) fit { run F (n); }
 }
 tier(A);
 pool B.out { cap 10; }

@@ -23,6 +23,7 @@ mod engine;
 mod error;
 mod event;
 mod expr;
+mod gate;
 mod pool;
 mod program;
 mod report;
@@ -179,8 +180,8 @@ pub fn run(
 ) -> Result<Report, RunError> {
     validate(program).map_err(RunError::Invalid)?;
     let settings = settings(program, options)?;
-    if let Some(pool) = program.pools.iter().find(|p| p.shared) {
-        let text = format!("pool `{}` is shared, which this version does not run", pool.name);
+    if let Some(missing) = gate::missing(program) {
+        let text = format!("the program has {missing}, which this version does not run");
         return Err(RunError::Options(text));
     }
     if let Some(Trace::File(name)) = &program.trace {

@@ -2,8 +2,8 @@
 
 use super::{Expander, Scope};
 use crate::ast::{
-    Arg, Bind, Block, Branch, Call, Choose, Claim, DefBody, Expr, ExprKind, Hold, Move, Open, Ref,
-    RunStmt, ServePlace, Serving, Stmt, StmtKind,
+    Arg, Bind, Block, Branch, Call, Choose, Claim, Content, DefBody, Expr, ExprKind, Hold, Lease,
+    Move, Ref, Renew, RunStmt, ServePlace, Serving, Stmt, StmtKind, Tell, Until,
 };
 use crate::diag::{Code, Diagnostic};
 use crate::parse::{MAX_HEIGHT, MAX_NESTING, Side, refused};
@@ -184,7 +184,27 @@ impl<'d> Expander<'d, '_> {
             StmtKind::Grow(r, e) => StmtKind::Grow(self.reference(r, scope)?, self.expr(e, scope)?),
             StmtKind::Load(r, e) => StmtKind::Load(self.reference(r, scope)?, self.expr(e, scope)?),
             StmtKind::Drop(r) => StmtKind::Drop(self.reference(r, scope)?),
-            StmtKind::Release(r) => StmtKind::Release(self.reference(r, scope)?),
+            StmtKind::Release(tell) => StmtKind::Release(Box::new(self.tell(tell, scope)?)),
+            StmtKind::Abandon(r) => StmtKind::Abandon(self.reference(r, scope)?),
+            StmtKind::Renew(renew) => StmtKind::Renew(Box::new(Renew {
+                pool: self.reference(&renew.pool, scope)?,
+                time: self.expr(&renew.time, scope)?,
+                every: self.expr(&renew.every, scope)?,
+                from: self.reference(&renew.from, scope)?,
+            })),
+            StmtKind::Content(content) => {
+                let mut parts = Vec::with_capacity(content.parts.len());
+                for (key, length) in &content.parts {
+                    parts.push((self.expr(key, scope)?, self.expr(length, scope)?));
+                }
+                StmtKind::Content(Box::new(Content { add: content.add, parts }))
+            }
+            StmtKind::Until(until) => StmtKind::Until(Box::new(Until {
+                deadline: self.expr(&until.deadline, scope)?,
+                body: self.block(&until.body, scope, inside),
+                other: self.block(&until.other, scope, inside),
+            })),
+            StmtKind::Shield(body) => StmtKind::Shield(self.block(body, scope, inside)),
             StmtKind::Loop(body) => StmtKind::Loop(self.block(body, scope, inside)),
             StmtKind::Branch(branch) => StmtKind::Branch(Box::new(Branch {
                 with: branch.with,
@@ -202,7 +222,14 @@ impl<'d> Expander<'d, '_> {
                 also: self.references(&run.also, scope)?,
                 mode: run.mode.map(|(mode, span)| (mode, scope.span(span))),
                 work: self.expr(&run.work, scope)?,
+                then: self.optional(run.then.as_ref(), scope)?,
                 growing: self.optional_ref(run.growing.as_ref(), scope)?,
+                answers: self.optional_name(run.answers.as_ref(), scope)?,
+                first: self.optional_name(run.first.as_ref(), scope)?,
+                telling: match &run.telling {
+                    Some(tell) => Some(self.tell(tell, scope)?),
+                    None => None,
+                },
             })),
             StmtKind::Serving(serving) => {
                 StmtKind::Serving(Box::new(self.serving(serving, scope)?))
@@ -211,15 +238,7 @@ impl<'d> Expander<'d, '_> {
             StmtKind::While(guard, body) => {
                 StmtKind::While(self.expr(guard, scope)?, self.block(body, scope, inside))
             }
-            StmtKind::Book(claims) => StmtKind::Book(self.claims(claims, scope)?),
-            StmtKind::Open(open) => StmtKind::Open(Box::new(Open {
-                pool: self.reference(&open.pool, scope)?,
-                reuse: self.optional(open.reuse.as_ref(), scope)?,
-                body: self.block(&open.body, scope, inside),
-                cache: self.optional(open.cache.as_ref(), scope)?,
-                lease: self.lease(open.lease.as_ref(), scope)?,
-                head: scope.span(open.head),
-            })),
+            StmtKind::Book(name) => StmtKind::Book(self.name(name, scope)?),
             StmtKind::Call(_) => return None,
         })
     }
@@ -229,6 +248,14 @@ impl<'d> Expander<'d, '_> {
             Some(r) => self.reference(r, scope).map(Some),
             None => Some(None),
         }
+    }
+
+    fn tell(&mut self, tell: &'d Tell, scope: &Scope<'d>) -> Option<Tell> {
+        Some(Tell {
+            pool: self.reference(&tell.pool, scope)?,
+            on: self.optional_ref(tell.on.as_ref(), scope)?,
+            after: self.optional(tell.after.as_ref(), scope)?,
+        })
     }
 
     fn serving(&mut self, serving: &'d Serving, scope: &Scope<'d>) -> Option<Serving> {
@@ -270,24 +297,20 @@ impl<'d> Expander<'d, '_> {
         list.iter().map(|r| self.reference(r, scope)).collect()
     }
 
-    fn lease(
-        &mut self,
-        lease: Option<&'d (Ref, Expr)>,
-        scope: &Scope<'d>,
-    ) -> Option<Option<(Ref, Expr)>> {
-        match lease {
-            Some((r, e)) => Some(Some((self.reference(r, scope)?, self.expr(e, scope)?))),
-            None => Some(None),
-        }
+    fn lease(&mut self, lease: Option<&'d Lease>, scope: &Scope<'d>) -> Option<Option<Lease>> {
+        let Some(lease) = lease else { return Some(None) };
+        Some(Some(Lease {
+            pool: self.reference(&lease.pool, scope)?,
+            time: self.expr(&lease.time, scope)?,
+            on: self.optional_ref(lease.on.as_ref(), scope)?,
+        }))
     }
 
     fn hold(&mut self, hold: &'d Hold, scope: &Scope<'d>, inside: Where) -> Option<Hold> {
         let claims = self.claims(&hold.claims, scope)?;
-        let mut names = Vec::with_capacity(hold.names.len());
-        for (key, length) in &hold.names {
-            names.push((self.expr(key, scope)?, self.expr(length, scope)?));
-        }
         let reuse = self.optional(hold.reuse.as_ref(), scope)?;
+        let when = self.optional(hold.when.as_ref(), scope)?;
+        let booking = self.optional_name(hold.booking.as_ref(), scope)?;
         let mut binds = Vec::with_capacity(hold.binds.len());
         for bind in &hold.binds {
             let bind =
@@ -303,9 +326,10 @@ impl<'d> Expander<'d, '_> {
         }
         Some(Hold {
             form: hold.form,
+            booking,
             claims,
             reuse,
-            names,
+            when,
             binds,
             body: self.block(&hold.body, scope, inside),
             cache: self.optional(hold.cache.as_ref(), scope)?,

@@ -3,8 +3,8 @@
 use super::body::Where;
 use super::{Expander, Scope};
 use crate::ast::{
-    Arrive, ArriveLaw, Call, DefBody, Expr, Gauge, Item, Let, Name, Pool, Program, Queue, Run,
-    Section, Serve, Share, Spill, Stage, StageKind, Step, StmtKind, TraceClause, Workload,
+    Arrive, ArriveLaw, Call, DefBody, Expr, Gauge, Item, Let, Name, Pool, Preempt, Program, Queue,
+    Run, Section, Serve, Share, Spill, Stage, StageKind, Step, StmtKind, TraceClause, Workload,
 };
 use crate::parse::Side;
 
@@ -86,7 +86,11 @@ impl<'d> Expander<'d, '_> {
         list.iter().map(|e| self.expr(e, scope)).collect()
     }
 
-    fn optional_name(&mut self, name: Option<&'d Name>, scope: &Scope<'d>) -> Option<Option<Name>> {
+    pub(super) fn optional_name(
+        &mut self,
+        name: Option<&'d Name>,
+        scope: &Scope<'d>,
+    ) -> Option<Option<Name>> {
         match name {
             Some(name) => self.name(name, scope).map(Some),
             None => Some(None),
@@ -105,7 +109,13 @@ impl<'d> Expander<'d, '_> {
                 Some(keys) => Some(self.list(keys, scope)?),
                 None => None,
             },
-            lifo: pool.lifo,
+            preempt: match &pool.preempt {
+                Preempt::By { keys, requeue } => Preempt::By {
+                    keys: self.list(keys, scope)?,
+                    requeue: self.optional(requeue.as_ref(), scope)?,
+                },
+                other => other.clone(),
+            },
             queue: match &pool.queue {
                 Some(q) => Some(Queue { keys: self.list(&q.keys, scope)?, live: q.live }),
                 None => None,
@@ -151,6 +161,9 @@ impl<'d> Expander<'d, '_> {
                 other => other.clone(),
             },
             integral: step.integral,
+            ahead: self.optional(step.ahead.as_ref(), scope)?,
+            fenced: self.optional(step.fenced.as_ref(), scope)?,
+            stops: self.optional(step.stops.as_ref(), scope)?,
             span: scope.span(step.span),
         })
     }

@@ -98,8 +98,8 @@ run { horizon 10; }
         code: Code::E0107,
         text: "
 A statement begins with its word: turn, request, end, set, observe, hold, enter, admit, grow, drop,
-release, load, run, branch, loop, while, choose, book, prefill, decode, transfer, tool; or it is the name of a
-definition with its arguments.",
+release, load, run, branch, loop, while, until, shield, choose, book, content, renew, abandon, prefill,
+decode, transfer, tool; or it is the name of a definition with its arguments.",
         example: Program("
 stage s : fifo;
 workload { arrive poisson(1); }
@@ -147,7 +147,8 @@ run { horizon 10; }
         code: Code::E0111,
         text: "
 The language once spelled this differently, and the old word is refused so that every program reads
-the same: `fits` is `reserve`, `decode first;` is `serve decode first;`.",
+the same: `fits` is `reserve`, `decode first;` is `serve decode first;`, and what `book` books is a hold,
+written at its `enter NAME if P (units) fit { ... }`.",
         example: Program("
 pool kv { cap 100; }
 stage s : fifo;
@@ -410,13 +411,13 @@ run { horizon 10; }
     Entry {
         code: Code::E0217,
         text: "
-`book` and the `enter` that opens a booking are the server's: it decides what is allocated. A session
-that does everything itself claims with `hold`, a client's with `enter pool (units) { ... }`.",
+`book NAME` and `enter NAME if ...` are the server's: it decides what is allocated. A session that does
+everything itself claims with `hold`, a client's with `enter pool (units) { ... }`.",
         example: Program("
 pool kv { cap 10; }
 stage s : fifo;
 workload { arrive poisson(1); }
-session { book kv (1); run s (1); }
+session { book blocks; run s (1); }
 run { horizon 10; }
 "),
     },

@@ -1,8 +1,9 @@
 //! What each code means, with the smallest program that gives it.
 //!
-//! One table, in four files. A test compiles every example and compares the code.
+//! One table, in five files. A test compiles every example and compares the code.
 
 mod deployment;
+mod engine;
 mod grammar;
 mod names;
 mod values;
@@ -33,7 +34,8 @@ pub enum Example {
 
 /// Every entry, in the order of the codes.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
-    let tables = [grammar::ENTRIES, names::ENTRIES, values::ENTRIES, deployment::ENTRIES];
+    let tables =
+        [grammar::ENTRIES, names::ENTRIES, values::ENTRIES, engine::ENTRIES, deployment::ENTRIES];
     tables.into_iter().flatten()
 }
 

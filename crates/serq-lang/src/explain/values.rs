@@ -384,36 +384,4 @@ session { run a, b (1); }
 run { horizon 10; }
 "),
     },
-    Entry {
-        code: Code::E0431,
-        text: "
-`enter P { ... }` without units opens what was booked before with `book P (units)`: the first pool of
-the booking, with the same index. No statement of this program books it.",
-        example: Program("
-pool kv { cap 10; }
-pool other { cap 10; }
-stage s : fifo;
-workload { arrive poisson(0.1); session { turn; request; } }
-server {
-  book other (1);
-  enter kv { run s (1); }
-  enter other { run s (1); }
-}
-run { horizon 10; }
-"),
-    },
-    Entry {
-        code: Code::E0432,
-        text: "
-What is cached in a `shared` pool can be used by every session whose content begins the same. Such a
-pool has a finite cap in blocks, gives up the blocks unused for longest, and cannot be booked; `names`
-says what a hold's content is, and needs such a pool.",
-        example: Program("
-pool kv { cap 10; shared; }
-stage s : fifo;
-workload { arrive poisson(1); }
-session { hold kv (1) { run s (1); } }
-run { horizon 10; }
-"),
-    },
 ];

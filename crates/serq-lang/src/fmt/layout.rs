@@ -308,8 +308,8 @@ fn flatten(parts: &[Part], tokens: &mut Vec<usize>) {
 
 /// Whether a space stands between two tokens of a line.
 fn spaced(a: &Piece<'_>, b: &Piece<'_>) -> bool {
-    let tight_before =
-        [b';', b',', b')', b']', b'[', b'.'].iter().any(|&s| b.is(s)) || b.hint == Hint::CallParen;
+    let tight_before = [b';', b',', b')', b']', b'[', b'.'].iter().any(|&s| b.is(s))
+        || matches!(b.hint, Hint::CallParen | Hint::KeyColon);
     let tight_after = [b'(', b'[', b'.'].iter().any(|&s| a.is(s)) || a.hint == Hint::Prefix;
     let power = a.is(b'^') || b.is(b'^');
     !(tight_before || tight_after || power)
@@ -317,9 +317,9 @@ fn spaced(a: &Piece<'_>, b: &Piece<'_>) -> bool {
 
 /// How much a break between two tokens hurts; `None` where there is none.
 fn break_class(a: &Piece<'_>, b: &Piece<'_>) -> Option<usize> {
-    const CLAUSES: [&str; 11] = [
-        "reserve", "reuse", "names", "where", "at", "keep", "cache", "lease", "growing", "from",
-        "when",
+    const CLAUSES: [&str; 14] = [
+        "reserve", "reuse", "where", "at", "keep", "cache", "lease", "growing", "from", "when",
+        "decode", "telling", "requeue", "every",
     ];
     let closed = a.is(b')') || a.is(b']') || a.text == "fit";
     if closed && b.tok == Tok::Name && CLAUSES.contains(&b.text) {
@@ -331,7 +331,7 @@ fn break_class(a: &Piece<'_>, b: &Piece<'_>) -> Option<usize> {
     if a.is(b'=') {
         return Some(4);
     }
-    if b.hint == Hint::Prefix {
+    if matches!(b.hint, Hint::Prefix | Hint::KeyColon) {
         return None;
     }
     match b.tok {

@@ -96,7 +96,7 @@ pub enum Ctx {
     Attn,
     /// 1 if the resident judged decodes.
     Decoding,
-    /// Admission number of the resident judged.
+    /// Admission number of the resident judged; in a statement or queue key, the session's latest.
     Admission,
     /// Tokens it has left.
     Remaining,
@@ -229,6 +229,16 @@ pub enum Fun {
     Queued,
     /// Tokens left in the step stage's iteration.
     BudgetLeft,
+    /// `taking(pool, n)`, in an attempt to admit a hold of the pool: units that `n` units would take
+    /// from the free ones. Of a shared pool these are whole blocks of `n`, less those of the hit, plus
+    /// those of the hit that nobody holds; of another, whole blocks of `n`.
+    Taking,
+    /// What prefills under way still need of a pool: over the prefill parts of runs that grow it, whole
+    /// blocks of position and prefill tokens not scheduled yet, less the allocation, not below 0.
+    Owed,
+    /// `share(stage, n)`: tokens that a newcomer who wants `n` gets in the step stage's iteration, the
+    /// smallest of `n`, the budget left, and the chunk if there is one.
+    Share,
 }
 
 /// What a parameter of a [`Fun`] must be.
@@ -242,7 +252,7 @@ pub enum FunArg {
 }
 
 impl Fun {
-    pub const ALL: [Fun; 22] = [
+    pub const ALL: [Fun; 25] = [
         Fun::Min,
         Fun::Max,
         Fun::Abs,
@@ -265,6 +275,9 @@ impl Fun {
         Fun::Holders,
         Fun::Queued,
         Fun::BudgetLeft,
+        Fun::Taking,
+        Fun::Owed,
+        Fun::Share,
     ];
 
     pub fn name(self) -> &'static str {
@@ -291,6 +304,9 @@ impl Fun {
             Fun::Holders => "holders",
             Fun::Queued => "queued",
             Fun::BudgetLeft => "budget_left",
+            Fun::Taking => "taking",
+            Fun::Owed => "owed",
+            Fun::Share => "share",
         }
     }
 
@@ -303,8 +319,12 @@ impl Fun {
                 &[FunArg::Stage]
             }
             Fun::Price => &[FunArg::Stage, FunArg::Expr, FunArg::Expr],
-            Fun::Used | Fun::Free | Fun::Cachedin | Fun::Holders | Fun::Queued => &[FunArg::Pool],
+            Fun::Used | Fun::Free | Fun::Cachedin | Fun::Holders | Fun::Queued | Fun::Owed => {
+                &[FunArg::Pool]
+            }
             Fun::BudgetLeft => &[FunArg::Step],
+            Fun::Taking => &[FunArg::Pool, FunArg::Expr],
+            Fun::Share => &[FunArg::Step, FunArg::Expr],
         }
     }
 

@@ -21,15 +21,17 @@ pub mod span;
 pub mod stmt;
 pub mod validate;
 mod version;
+mod walk;
 
 pub use expr::{Binary, CArg, CExpr, CRef, Ctx, Dist, Fun, FunArg, Unary};
 pub use json::{from_json, to_json};
 pub use program::{
     Arrival, BlockId, CEvict, CGauge, CPool, CPreempt, CQueue, CServe, CSession, CShare, CSpill,
-    CStage, CStageKind, CStep, MAX_SESSIONS, Preset, Program, Rate, Slot, Slots, Trace, TraceTurn,
+    CStage, CStageKind, CStep, Content, MAX_SESSIONS, Preset, Program, Rate, Slot, Slots, Trace,
+    TraceTurn,
 };
 pub use span::{Place, Span, Spans};
-pub use stmt::{Bind, CEnter, CHold, CRun, CSegment, CStmt, Claim, RunMode};
+pub use stmt::{Bind, CHold, CRenew, CRun, CSegment, CStmt, CTell, Claim, RunMode};
 pub use validate::{IrError, Moment, validate};
 pub use version::version_needed;
 

@@ -149,7 +149,10 @@ pub struct CPool {
     /// The step stage whose scheduler admits from this queue.
     #[serde(default)]
     pub admit_via: Option<usize>,
-    /// What is cached can be used by every session whose content begins the same.
+    /// Its blocks have contents and one cache for everybody: what is computed stays until its block
+    /// is reused, and any session whose content begins the same finds it. Blocks that nobody holds
+    /// are reused first those without content, then those unused for longest, the end of a chain
+    /// before its beginning; two blocks of one content may exist, and each counts.
     #[serde(default, skip_serializing_if = "is_false")]
     pub shared: bool,
 }
@@ -213,12 +216,19 @@ pub enum CEvict {
 }
 
 /// Who loses an allocation when a growth does not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CPreempt {
     /// Nobody: the growth waits.
     None,
-    /// The holder admitted last.
+    /// The holder admitted last, which waits at the front of its queue.
     Lifo,
+    /// The holder with the greatest keys, of equals the one admitted last.
+    By {
+        keys: Vec<CExpr>,
+        /// For the victim: 0 puts it at the front of its queue, ahead of any key; otherwise the
+        /// queue's keys place it.
+        requeue: CExpr,
+    },
 }
 
 /// Where evicted units go.
@@ -265,6 +275,39 @@ pub struct CStep {
     /// Budgets, chunks, work and units of the memory must be whole numbers.
     #[serde(default, skip_serializing_if = "is_false")]
     pub integral: bool,
+    /// The results of an iteration (samples, ends of runs and of leases) are delivered when the next
+    /// one is over, an empty one if nothing is left to put together. Until then a resident's tokens
+    /// count as computed, and one whose tokens are all scheduled stays a resident that is served
+    /// nothing. A session preempted with tokens under way still gets them; if the last one is among
+    /// them, its hold is over. Not so in a hold with a lease: those tokens are computed again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ahead: bool,
+    /// With `ahead`: a resident with tokens under way is no victim, and serving of residents ends for
+    /// the iteration when one would be. Blocks given back while their owner has tokens under way are
+    /// free once the latest iteration put together with tokens is delivered.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub fenced: bool,
+    /// From this time on, seconds, no iteration is put together. What waits there waits for ever,
+    /// and is no deadlock.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "num::opt")]
+    pub stops: Option<f64>,
+}
+
+impl CStep {
+    /// A step stage with every option at its default, whose iterations take `cost` seconds.
+    pub fn new(cost: CExpr) -> Self {
+        CStep {
+            budget: CExpr::Num(f64::INFINITY),
+            cost,
+            chunk: CExpr::Num(0.0),
+            serve: CServe::By(Vec::new()),
+            memory: None,
+            integral: false,
+            ahead: false,
+            fenced: false,
+            stops: None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -284,7 +327,7 @@ pub enum Arrival {
     Closed(u64),
     /// This many at time 0.
     Batch(u64),
-    /// These, at time 0.
+    /// These, in this order.
     Sessions(Vec<CSession>),
     None,
     /// The gap before each session, seconds.
@@ -310,6 +353,22 @@ pub struct CSession {
     /// What each `turn` sets, before the `turn` block.
     #[serde(default)]
     pub turns: Vec<Vec<Preset>>,
+    /// When it comes, seconds; not before the one above it.
+    #[serde(default, skip_serializing_if = "is_zero", with = "num")]
+    pub at: f64,
+    /// What its tokens are, as a chain of segments; if empty, a segment of its own without end. Only
+    /// the last length may be infinite.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub content: Vec<Content>,
+}
+
+/// The first tokens of what a key names (in JSON `[key, length]`).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Content(pub u64, #[serde(with = "num")] pub f64);
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(v: &f64) -> bool {
+    *v == 0.0
 }
 
 /// An attribute and its value, `[slot, value]`.

@@ -12,11 +12,13 @@ fn rich() -> Program {
         name: "engine".into(),
         kind: CStageKind::Step(CStep {
             budget: num(100.0),
-            cost: CExpr::Binary(Binary::Add, Box::new(num(1.0)), Box::new(CExpr::Ctx(Ctx::Ntok))),
-            chunk: num(0.0),
             serve: CServe::By(vec![CExpr::Ctx(Ctx::Decoding)]),
             memory: Some(0),
-            integral: false,
+            ..CStep::new(CExpr::Binary(
+                Binary::Add,
+                Box::new(num(1.0)),
+                Box::new(CExpr::Ctx(Ctx::Ntok)),
+            ))
         }),
     });
     p.stages.push(CStage { name: "tool".into(), kind: CStageKind::Delay });
@@ -28,37 +30,32 @@ fn rich() -> Program {
         vec![
             CStmt::Turn,
             CStmt::Hold(CHold {
-                pools: vec![
-                    Claim(CRef::one(1), num(1.0), None),
-                    Claim(CRef::one(0), CExpr::Attr(9), Some(num(32.0))),
-                ],
-                binds: Vec::new(),
-                names: Vec::new(),
                 reuse: Some(num(16.0)),
-                body: 4,
                 cache: Some(num(48.0)),
                 lease: Some((CRef::one(0), num(f64::INFINITY))),
+                ..CHold::new(
+                    vec![
+                        Claim(CRef::one(1), num(1.0), None),
+                        Claim(CRef::one(0), CExpr::Attr(9), Some(num(32.0))),
+                    ],
+                    4,
+                )
             }),
             CStmt::Release(CRef::one(0)),
             CStmt::Branch(CExpr::Attr(6), 5, 6),
         ],
         vec![
             CStmt::Run(CRun {
-                stage: CRef::one(0),
-                mode: RunMode::Prefill,
-                work: CExpr::Call(Fun::Max, vec![CArg::Expr(num(1.0)), CArg::Expr(CExpr::Attr(9))]),
                 growing: Some(CRef::one(0)),
-                also: Vec::new(),
+                ..CRun::new(
+                    CRef::one(0),
+                    RunMode::Prefill,
+                    CExpr::Call(Fun::Max, vec![CArg::Expr(num(1.0)), CArg::Expr(CExpr::Attr(9))]),
+                )
             }),
             CStmt::Load(CRef::one(0), num(0.0)),
         ],
-        vec![CStmt::Run(CRun {
-            stage: CRef::one(1),
-            mode: RunMode::Plain,
-            work: num(2.0),
-            growing: None,
-            also: Vec::new(),
-        })],
+        vec![CStmt::Run(CRun::new(CRef::one(1), RunMode::Plain, num(2.0)))],
         vec![CStmt::End],
     ];
     p.horizon = 10.0;

@@ -175,8 +175,8 @@ impl<'a> Linker<'a> {
             return WRONG;
         }
         let recursive = matches!(place.what, "a budget" | "a chunk");
-        if fun == Fun::BudgetLeft && recursive {
-            let message = format!("`budget_left` is read in {}", place.what);
+        if matches!(fun, Fun::BudgetLeft | Fun::Share) && recursive {
+            let message = format!("`{}` is read in {}", fun.name(), place.what);
             let d = Diagnostic::new(Code::E0424, span, message).help(
                 "it is what this expression decides: use the residents or the memory they hold",
             );

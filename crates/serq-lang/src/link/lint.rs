@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Info;
 use crate::ast;
 use crate::diag::{Code, Diagnostic, Diagnostics};
-use crate::ir::{Arrival, BlockId, CExpr, CHold, CStmt, Program, Slot};
+use crate::ir::{Arrival, BlockId, CExpr, CHold, CRun, CStmt, Program, Slot};
 use crate::source::Span;
 
 pub(super) fn lint(
@@ -84,6 +84,15 @@ impl<'a> Lint<'a> {
         effect
     }
 
+    /// The attributes that samples change.
+    fn sampled(&self, run: &CRun, span: Span) -> Effect {
+        let mut effect = Effect::default();
+        for slot in run.answers.into_iter().chain(run.first) {
+            effect.then(&self.assign(slot, None, span));
+        }
+        effect
+    }
+
     fn turn_effect(&mut self) {
         self.effect(self.program.turn);
     }
@@ -109,9 +118,14 @@ impl<'a> Lint<'a> {
             },
             CStmt::End => Effect { ends: true, ..Effect::default() },
             CStmt::Loop(body) => Effect { ends: true, ..self.effect(*body) },
+            CStmt::Run(run) => self.sampled(run, span),
             CStmt::Hold(hold) => self.effect(hold.body),
-            CStmt::Enter(enter) => self.effect(enter.body),
+            CStmt::Shield(body) => self.effect(*body),
             CStmt::While(_, body) => maybe(self.effect(*body)),
+            CStmt::Until(_, body, other) => {
+                let (body, other) = (self.effect(*body), self.effect(*other));
+                cut(body, other)
+            }
             CStmt::Branch(_, then, other) => {
                 let (mut a, b) = (self.effect(*then), self.effect(*other));
                 match (a.ends, b.ends) {
@@ -137,7 +151,15 @@ impl<'a> Lint<'a> {
                     self.block(*then, stale.clone());
                     self.block(*other, stale.clone());
                 }
-                CStmt::Enter(enter) => self.block(enter.body, stale.clone()),
+                CStmt::Until(_, body, other) => {
+                    self.block(*body, stale.clone());
+                    let mut entry = stale.clone();
+                    if let Some(effect) = self.effects.get(body) {
+                        entry.extend(&effect.leaves);
+                    }
+                    self.block(*other, entry);
+                }
+                CStmt::Shield(body) => self.block(*body, stale.clone()),
                 CStmt::Loop(body) | CStmt::While(_, body) => {
                     let mut entry = stale.clone();
                     if let Some(effect) = self.effects.get(body) {
@@ -174,9 +196,11 @@ impl<'a> Lint<'a> {
             CStmt::Choose { var, .. } => self.assign(*var, None, span),
             CStmt::Turn => of(&self.program.turn),
             CStmt::End | CStmt::Loop(_) => Effect { ends: true, ..Effect::default() },
+            CStmt::Run(run) => self.sampled(run, span),
             CStmt::Hold(hold) => of(&hold.body),
-            CStmt::Enter(enter) => of(&enter.body),
+            CStmt::Shield(body) => of(body),
             CStmt::While(_, body) => maybe(of(body)),
+            CStmt::Until(_, body, other) => cut(of(body), of(other)),
             CStmt::Branch(_, then, other) => {
                 let (mut a, b) = (of(then), of(other));
                 match (a.ends, b.ends) {
@@ -211,7 +235,8 @@ impl<'a> Lint<'a> {
             .iter()
             .flat_map(|c| [Some((&c.1, "units")), c.2.as_ref().map(|e| (e, "reserve"))])
             .flatten()
-            .chain(hold.reuse.as_ref().map(|e| (e, "reuse")));
+            .chain(hold.reuse.as_ref().map(|e| (e, "reuse")))
+            .chain(hold.when.as_ref().map(|e| (e, "condition")));
         let mut found = Vec::new();
         for (e, what) in header {
             stale_reads(e, stale, &mut |slot, read| found.push((slot, read, what)));
@@ -285,6 +310,14 @@ impl<'a> Lint<'a> {
             self.diags.push(d);
         }
     }
+}
+
+/// The effect of a block that may be cut anywhere, and of what follows a cut.
+fn cut(body: Effect, other: Effect) -> Effect {
+    let ends = body.ends && other.ends;
+    let mut leaves = body.leaves;
+    leaves.extend(other.leaves);
+    Effect { leaves, ends, ..Effect::default() }
 }
 
 /// The effect of what may be done any number of times, or not at all.

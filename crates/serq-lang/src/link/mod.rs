@@ -6,10 +6,12 @@
 //! hand; rules about the whole program are those of [`crate::ir::validate`], which hand-written
 //! programs pass through as well, and whose findings [`checked`] brings back to the text.
 
+mod booking;
 mod checked;
 mod decl;
 mod expr;
 mod fold;
+mod hold;
 mod lint;
 mod names;
 mod options;
@@ -57,6 +59,7 @@ pub(crate) fn link(
         program: ir::Program::empty(),
         infos: vec![Vec::new(); 3],
         server: tree.server.as_ref(),
+        bookings: booking::Bookings::default(),
         order: 0,
         nodes: 0,
         statements: 0,
@@ -142,6 +145,7 @@ struct Linker<'a> {
     /// In the shape of the program's blocks.
     infos: Vec<Vec<Info>>,
     server: Option<&'a ast::Section>,
+    bookings: booking::Bookings,
     /// The declaration whose statements are being linked.
     order: usize,
     nodes: usize,

@@ -67,8 +67,14 @@ fn assigned<'t>(block: &'t ast::Block, f: &mut dyn FnMut(&'t ast::Name)) {
             StmtKind::Set(name, _) => f(name),
             StmtKind::Choose(choose) => f(&choose.var),
             StmtKind::Hold(hold) => assigned(&hold.body, f),
-            StmtKind::Loop(body) | StmtKind::While(_, body) => assigned(body, f),
-            StmtKind::Open(open) => assigned(&open.body, f),
+            StmtKind::Run(run) => run.answers.iter().chain(&run.first).for_each(&mut *f),
+            StmtKind::Loop(body) | StmtKind::While(_, body) | StmtKind::Shield(body) => {
+                assigned(body, f);
+            }
+            StmtKind::Until(until) => {
+                assigned(&until.body, f);
+                assigned(&until.other, f);
+            }
             StmtKind::Branch(branch) => {
                 assigned(&branch.then, f);
                 assigned(&branch.other, f);
@@ -289,8 +295,10 @@ impl<'a> Linker<'a> {
             self.report(labelled(d).help("constants are computed before any session exists"));
             return None;
         };
-        let hidden_name = Ctx::ALL.into_iter().find(|c| c.name() == name && moment.has(*c));
-        if hidden_name.is_some() {
+        // Version 5 knows `admission` where engines judge only: elsewhere an attribute may have the name.
+        let judged = matches!(moment, Moment::Serve | Moment::Victim);
+        let hides = |c: &Ctx| c.name() == name && (*c != Ctx::Admission || judged);
+        if Ctx::ALL.into_iter().any(|c| hides(&c) && moment.has(c)) {
             let d = Diagnostic::new(
                 Code::E0309,
                 span,

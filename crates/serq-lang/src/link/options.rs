@@ -1,7 +1,7 @@
 //! What pools and stages are declared with.
 
 use super::{Family, Linker, place};
-use crate::ast::{Expr, Name, Pool, Serve, Stage, StageKind, Step};
+use crate::ast::{Expr, Name, Pool, Preempt, Serve, Stage, StageKind, Step};
 use crate::diag::{Code, Diagnostic};
 use crate::ir::{
     CEvict, CExpr, CPool, CPreempt, CQueue, CServe, CSpill, CStage, CStageKind, CStep,
@@ -37,7 +37,17 @@ impl<'a> Linker<'a> {
                 }
             }
         });
-        let preempt = if decl.lifo { CPreempt::Lifo } else { CPreempt::None };
+        let preempt = match &decl.preempt {
+            Preempt::None => CPreempt::None,
+            Preempt::Lifo => CPreempt::Lifo,
+            Preempt::By { keys, requeue } => CPreempt::By {
+                keys: keys.iter().map(|e| self.expr(e, place::VICTIM)).collect(),
+                requeue: match requeue {
+                    Some(e) => self.expr(e, place::VICTIM),
+                    None => CExpr::Num(0.0),
+                },
+            },
+        };
         let via = decl.admit_via.as_ref().and_then(|name| self.admit_via(decl, name, count));
         let spill = self.spill(decl, count);
         for member in 0..count {
@@ -45,7 +55,7 @@ impl<'a> Linker<'a> {
             self.program.pools.push(CPool {
                 block,
                 evict: evict.clone(),
-                preempt,
+                preempt: preempt.clone(),
                 queue: queue.clone(),
                 spill: spill.as_ref().map(|(to, via, work, when)| CSpill {
                     to: pair(*to),
@@ -262,17 +272,24 @@ impl<'a> Linker<'a> {
                 self.paired(pair, (&decl.name, count), (name, facts))
             }
         });
-        (
-            CStageKind::Step(CStep {
-                budget,
-                cost,
-                chunk,
-                serve,
-                memory: None,
-                integral: step.integral,
+        let kind = CStep {
+            budget,
+            chunk,
+            serve,
+            integral: step.integral,
+            ahead: self.switch(step.ahead.as_ref()),
+            fenced: self.switch(step.fenced.as_ref()),
+            stops: step.stops.as_ref().map(|e| {
+                self.in_range(e, "it is a time in seconds, 0 or more, or inf", |v| v >= 0.0)
             }),
-            memory,
-        )
+            ..CStep::new(cost)
+        };
+        (CStageKind::Step(kind), memory)
+    }
+
+    /// A constant that is exactly 0 or 1.
+    fn switch(&mut self, e: Option<&'a Expr>) -> bool {
+        e.is_some_and(|e| self.in_range(e, "it is exactly 0 or 1", |v| v == 0.0 || v == 1.0) == 1.0)
     }
 }
 

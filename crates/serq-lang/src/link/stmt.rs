@@ -1,12 +1,11 @@
 //! Statements, and the sugar among them.
 
-use super::names::{Binds, Body};
 use super::{Linker, MAX_STATEMENTS, place};
 use crate::ast::{
-    self, Block, Expr, Hold, Mode, Open, Ref, Role, RunStmt, ServePlace, Serving, Stmt, StmtKind,
+    self, Block, Expr, Mode, Ref, Role, RunStmt, ServePlace, Serving, Stmt, StmtKind, Tell,
 };
 use crate::diag::{Code, Diagnostic, closest};
-use crate::ir::{CEnter, CExpr, CHold, CRef, CRun, CSegment, CStmt, Claim, Dist, RunMode};
+use crate::ir::{CExpr, CRef, CRenew, CRun, CSegment, CStmt, CTell, Dist, RunMode};
 use crate::source::Span;
 
 impl<'a> Linker<'a> {
@@ -25,7 +24,7 @@ impl<'a> Linker<'a> {
         }
     }
 
-    fn block(&mut self, statements: &'a Block) -> usize {
+    pub(super) fn block(&mut self, statements: &'a Block) -> usize {
         let id = self.new_block();
         self.block_into(statements, id);
         id
@@ -38,7 +37,7 @@ impl<'a> Linker<'a> {
             StmtKind::End => CStmt::End,
             StmtKind::Request => {
                 if let Some(server) = self.server {
-                    self.section(server, block);
+                    self.request(server, block);
                 }
                 return;
             }
@@ -74,10 +73,39 @@ impl<'a> Linker<'a> {
                 let Some(pool) = self.pool_ref(pool, place::INDEX) else { return };
                 CStmt::Drop(pool)
             }
-            StmtKind::Release(pool) => {
-                let Some(pool) = self.pool_ref(pool, place::INDEX) else { return };
-                CStmt::Release(pool)
+            StmtKind::Release(tell) => {
+                let Some(tell) = self.tell(tell) else { return };
+                match tell {
+                    CTell { pool, on: None, after: None } => CStmt::Release(pool),
+                    tell => CStmt::Tell(tell),
+                }
             }
+            StmtKind::Abandon(pool) => {
+                let Some(pool) = self.pool_ref(pool, place::INDEX) else { return };
+                CStmt::Abandon(pool)
+            }
+            StmtKind::Renew(renew) => {
+                let time = self.amount(&renew.time, place::STATEMENT);
+                let every = self.amount(&renew.every, place::STATEMENT);
+                let pool = self.pool_ref(&renew.pool, place::INDEX);
+                let from = self.stage_ref(&renew.from, place::INDEX);
+                let (Some(pool), Some(from)) = (pool, from) else { return };
+                CStmt::Renew(CRenew { pool, time, every, from })
+            }
+            StmtKind::Content(content) => {
+                let parts = content.parts.iter();
+                let linked = parts.map(|(key, length)| {
+                    let key = self.amount(key, place::CONTENT);
+                    CSegment(key, self.amount(length, place::CONTENT))
+                });
+                CStmt::Content { add: content.add, parts: linked.collect() }
+            }
+            StmtKind::Until(until) => {
+                let deadline = self.expr(&until.deadline, place::STATEMENT);
+                let body = self.block(&until.body);
+                CStmt::Until(deadline, body, self.block(&until.other))
+            }
+            StmtKind::Shield(body) => CStmt::Shield(self.block(body)),
             StmtKind::Run(run) => {
                 let Some(run) = self.run(run) else { return };
                 CStmt::Run(run)
@@ -99,17 +127,9 @@ impl<'a> Linker<'a> {
                 self.constant_guard(&linked, guard.span);
                 CStmt::While(linked, self.block(body))
             }
-            StmtKind::Book(claims) => {
-                let (claims, wrong) = self.claims(claims);
-                if wrong {
-                    return;
-                }
-                CStmt::Book(claims)
-            }
-            StmtKind::Open(open) => {
-                let Some(linked) = self.open(open) else { return };
-                self.push(block, CStmt::Enter(linked), span, open.head);
-                return;
+            StmtKind::Book(name) => {
+                let Some(number) = self.bookings.number(&name.text) else { return };
+                CStmt::Book(number)
             }
             StmtKind::Hold(hold) => {
                 let Some(linked) = self.hold(hold) else { return };
@@ -146,15 +166,39 @@ impl<'a> Linker<'a> {
 
     fn run(&mut self, run: &'a RunStmt) -> Option<CRun> {
         let work = self.amount(&run.work, place::STATEMENT);
+        let then = run.then.as_ref().map(|e| self.amount(e, place::STATEMENT));
         let growing = self.growing(run.growing.as_ref());
         let also = self.also(&run.also);
+        let telling = match &run.telling {
+            Some(tell) => self.tell(tell).map(Some),
+            None => Some(None),
+        };
         let stage = self.stage_ref(&run.stage, place::INDEX)?;
         let step = self.stages.get(&run.stage.name.text).is_some_and(|f| f.step);
         let mode = self.mode(run.mode, step, &run.stage)?;
         if let Some(pool) = run.growing.as_ref().filter(|_| !step) {
             self.growing_off_step(pool, &run.stage.name.text);
         }
-        Some(CRun { stage, mode, work, growing: growing?, also: also? })
+        let slot = |name: &Option<ast::Name>| name.as_ref().and_then(|n| self.slot(&n.text));
+        Some(CRun {
+            growing: growing?,
+            also: also?,
+            then,
+            answers: slot(&run.answers),
+            first: slot(&run.first),
+            telling: telling?,
+            ..CRun::new(stage, mode, work)
+        })
+    }
+
+    fn tell(&mut self, tell: &'a Tell) -> Option<CTell> {
+        let after = tell.after.as_ref().map(|e| self.amount(e, place::STATEMENT));
+        let pool = self.pool_ref(&tell.pool, place::INDEX);
+        let on = match &tell.on {
+            Some(stage) => Some(self.stage_ref(stage, place::INDEX)?),
+            None => None,
+        };
+        Some(CTell { pool: pool?, on, after })
     }
 
     /// The growing pool; the outer option is `None` after an error.
@@ -178,17 +222,19 @@ impl<'a> Linker<'a> {
             (None, false) => Some(RunMode::Plain),
             (Some((Mode::Prefill, _)), true) => Some(RunMode::Prefill),
             (Some((Mode::Decode, _)), true) => Some(RunMode::Decode),
+            (Some((Mode::Steps, _)), true) => Some(RunMode::Steps),
             (None, true) => {
                 let message =
                     format!("a run on the step stage `{name}` that is neither prefill nor decode");
                 let d = Diagnostic::new(Code::E0414, stage.span, message).help(format!(
-                    "write `run {name} prefill (tokens);` or `run {name} decode (tokens);`"
+                    "write `run {name} prefill (tokens);` or `run {name} decode (tokens);`, or wait for its iterations: `run {name} steps (k);`"
                 ));
                 self.report(d);
                 None
             }
             (Some((_, at)), false) => {
-                let message = format!("`{name}` is no step stage: it knows no prefill and decode");
+                let message =
+                    format!("`{name}` is no step stage: it knows no prefill, decode and steps");
                 let d = Diagnostic::new(Code::E0415, at, message)
                     .help(format!("write `run {name} (work);`"));
                 self.report(d);
@@ -204,96 +250,7 @@ impl<'a> Linker<'a> {
         linked.into_iter().collect()
     }
 
-    /// What a hold or a booking claims, and whether something was wrong with it.
-    fn claims(&mut self, claims: &'a [ast::Claim]) -> (Vec<Claim>, bool) {
-        let mut linked = Vec::with_capacity(claims.len());
-        let mut wrong = false;
-        for claim in claims {
-            let units = self.amount(&claim.units, place::UNITS);
-            let reserve = claim.reserve.as_ref().map(|e| self.amount(e, place::RESERVE));
-            let pool = self.without_binds(|l| l.pool_ref(&claim.pool, place::CLAIM_INDEX));
-            match pool {
-                Some(pool) => linked.push(Claim(pool, units, reserve)),
-                None => wrong = true,
-            }
-        }
-        (linked, wrong)
-    }
-
-    fn open(&mut self, open: &'a Open) -> Option<CEnter> {
-        let pool = self.pool_ref(&open.pool, place::CLAIM_INDEX);
-        let reuse = open.reuse.as_ref().map(|e| self.amount(e, place::REUSE));
-        let cache = open.cache.as_ref().map(|e| self.amount(e, place::CACHE));
-        let lease = open.lease.as_ref().map(|(pool, time)| {
-            let time = self.amount(time, place::LEASE);
-            (self.pool_ref(pool, place::INDEX), time)
-        });
-        let body = self.block(&open.body);
-        let lease = match lease {
-            Some((pool, time)) => Some((pool?, time)),
-            None => None,
-        };
-        Some(CEnter { pool: pool?, reuse, body, cache, lease })
-    }
-
-    fn hold(&mut self, hold: &'a Hold) -> Option<CHold> {
-        let outer = self.binds.replace(Binds {
-            list: &hold.binds,
-            visible: hold.binds.len(),
-            done: vec![[None, None]; hold.binds.len()],
-        });
-        let (claims, wrong) = self.claims(&hold.claims);
-        let names: Vec<CSegment> = hold
-            .names
-            .iter()
-            .map(|(key, length)| {
-                CSegment(self.amount(key, place::NAMES), self.amount(length, place::NAMES))
-            })
-            .collect();
-        let reuse = hold.reuse.as_ref().map(|e| self.amount(e, place::REUSE));
-        let cache = hold.cache.as_ref().map(|e| self.amount(e, place::CACHE));
-        let lease = hold.lease.as_ref().map(|(pool, time)| {
-            let time = self.amount(time, place::LEASE);
-            (self.without_binds(|l| l.pool_ref(pool, place::INDEX)), time)
-        });
-        self.unused_binds();
-        let header = self.binds.take();
-        self.bodies.push(Body::new(&hold.binds));
-        let body = self.block(&hold.body);
-        let read = self.bodies.pop();
-        self.binds = header;
-        let binds = read.map(|read| self.kept(&read)).unwrap_or_default();
-        self.binds = outer;
-        let lease = match lease {
-            Some((None, _)) => return None,
-            Some((Some(pool), time)) => {
-                let names = hold.lease.as_ref().map(|(r, _)| r);
-                if !wrong {
-                    self.leased(&pool, &claims, names);
-                }
-                Some((pool, time))
-            }
-            None => None,
-        };
-        (!wrong).then_some(CHold { pools: claims, reuse, body, cache, lease, binds, names })
-    }
-
-    fn leased(&mut self, pool: &CRef, claims: &[Claim], written: Option<&Ref>) {
-        let Some(written) = written.filter(|_| !claims.iter().any(|c| c.0 == *pool)) else {
-            return;
-        };
-        let claimed: Vec<String> =
-            claims.iter().map(|c| super::show_ref(&c.0, &self.pools)).collect();
-        let message =
-            format!("the hold does not claim `{}`, so it cannot lease it", written.name.text);
-        let d = Diagnostic::new(Code::E0417, written.span, message).help(format!(
-            "it claims {}: write one of them, with the same index",
-            claimed.join(", ")
-        ));
-        self.report(d);
-    }
-
-    fn without_binds<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn without_binds<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let binds = self.binds.take();
         let result = f(self);
         self.binds = binds;
@@ -334,7 +291,8 @@ impl<'a> Linker<'a> {
         if let Some(pool) = serving.growing.as_ref().filter(|_| !step) {
             self.growing_off_step(pool, &name);
         }
-        self.push(block, CStmt::Run(CRun { stage, mode, work, growing, also }), span, span);
+        let run = CRun { growing, also, ..CRun::new(stage, mode, work) };
+        self.push(block, CStmt::Run(run), span, span);
         if let Some((units, Some(to), Some(from))) = moves {
             self.push(block, CStmt::Load(to, units), span, span);
             self.push(block, CStmt::Release(from), span, span);

@@ -2,8 +2,8 @@
 
 use super::{Parse, Parser, Side, Stop};
 use crate::ast::{
-    Expr, Gauge, Item, Let, Name, Pool, Queue, Run, Section, Serve, Share, Spill, Stage, StageKind,
-    Step,
+    Expr, Gauge, Item, Let, Name, Pool, Preempt, Queue, Run, Section, Serve, Share, Spill, Stage,
+    StageKind, Step,
 };
 use crate::diag::{Code, Diagnostic};
 use crate::lex::Tok;
@@ -16,7 +16,8 @@ pub(super) const ITEMS: [&str; 11] = [
 const POOL_OPTIONS: [&str; 8] =
     ["cap", "block", "evict", "preempt", "queue", "admit", "spill", "shared"];
 const KINDS: [&str; 4] = ["fifo", "ps", "delay", "step"];
-const STEP_OPTIONS: [&str; 6] = ["budget", "cost", "chunk", "memory", "serve", "integral"];
+const STEP_OPTIONS: [&str; 9] =
+    ["budget", "cost", "chunk", "memory", "serve", "integral", "ahead", "fenced", "stops"];
 const RUN_OPTIONS: [&str; 3] = ["horizon", "warmup", "seed"];
 
 impl Parser<'_> {
@@ -145,7 +146,7 @@ impl Parser<'_> {
             cap: None,
             block: None,
             evict: None,
-            lifo: false,
+            preempt: Preempt::None,
             queue: None,
             admit_via: None,
             spill: None,
@@ -176,7 +177,16 @@ impl Parser<'_> {
                 _ => pool.evict = None,
             },
             "preempt" => {
-                pool.lifo = self.one_of("a preemption policy", &["none", "lifo"])? == "lifo";
+                pool.preempt = match self.one_of("a preemption policy", &["none", "lifo", "by"])? {
+                    "none" => Preempt::None,
+                    "lifo" => Preempt::Lifo,
+                    _ => {
+                        let keys = self.parens_list()?;
+                        let requeue =
+                            if self.eat_word("requeue") { Some(self.parens()?) } else { None };
+                        Preempt::By { keys, requeue }
+                    }
+                };
             }
             "queue" => match self.one_of("a queue order", &["fifo", "by"])? {
                 "by" => {
@@ -274,6 +284,16 @@ impl Parser<'_> {
                         p.twice(at, "`integral`");
                     }
                     step.integral = true;
+                }
+                word @ ("ahead" | "fenced" | "stops") => {
+                    p.bump();
+                    let slot = match word {
+                        "ahead" => &mut step.ahead,
+                        "fenced" => &mut step.fenced,
+                        _ => &mut step.stops,
+                    };
+                    p.once(slot, at, &format!("`{word}`"));
+                    *slot = Some(p.expr()?);
                 }
                 "decode" | "exclusive" => return Err(p.old_serve()),
                 _ => return Err(p.unknown_word(Code::E0108, "a step option", &STEP_OPTIONS)),

@@ -10,6 +10,7 @@
 
 mod define;
 mod expr;
+mod hold;
 mod item;
 mod stmt;
 mod structure;
@@ -39,6 +40,8 @@ pub enum Hint {
     Prefix,
     /// The parenthesis behind a function's or a law's name.
     CallParen,
+    /// The colon behind a key.
+    KeyColon,
 }
 
 /// A parsed text.

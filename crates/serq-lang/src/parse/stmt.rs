@@ -1,18 +1,17 @@
 //! Statements.
 
-use super::{Parse, Parser, Side};
+use super::{Hint, Parse, Parser, Side};
 use crate::ast::{
-    Bind, Block, Branch, Choose, Claim, Expr, Form, Hold, Mode, Move, OPEN, Open, Ref, Role,
-    RunStmt, ServePlace, Serving, Stmt, StmtKind,
+    Block, Branch, Choose, Content, Expr, Form, Mode, Move, OPEN, Ref, Renew, Role, RunStmt,
+    ServePlace, Serving, Stmt, StmtKind, Tell, Until,
 };
 use crate::diag::{Code, Diagnostic, closest};
-use crate::lex::Tok;
 use crate::source::Span;
 
-static STATEMENTS: [&str; 23] = [
+static STATEMENTS: [&str; 28] = [
     "turn", "request", "end", "set", "observe", "hold", "enter", "admit", "grow", "drop",
-    "release", "load", "run", "branch", "loop", "while", "choose", "book", "prefill", "decode",
-    "transfer", "tool", "else",
+    "release", "load", "run", "branch", "loop", "while", "until", "shield", "choose", "book",
+    "content", "renew", "abandon", "prefill", "decode", "transfer", "tool", "else",
 ];
 
 /// The words that begin a statement.
@@ -58,7 +57,7 @@ impl Parser<'_> {
                 StmtKind::Observe(name, value)
             }
             "hold" => self.hold(Form::Hold)?,
-            "enter" if self.at_open() => self.open()?,
+            "enter" if self.at_open() => self.hold(Form::Booked)?,
             "enter" => self.hold(Form::Enter)?,
             "admit" => self.hold(Form::Admit)?,
             "grow" => {
@@ -70,7 +69,15 @@ impl Parser<'_> {
                 StmtKind::Load(pool, units)
             }
             "drop" => StmtKind::Drop(self.pool_only()?),
-            "release" => StmtKind::Release(self.pool_only()?),
+            "release" => {
+                self.bump();
+                let tell = self.tell()?;
+                self.semicolon()?;
+                StmtKind::Release(Box::new(tell))
+            }
+            "abandon" => StmtKind::Abandon(self.pool_only()?),
+            "renew" => self.renew()?,
+            "content" => self.content()?,
             "run" => self.run_stmt()?,
             "branch" => self.branch()?,
             "loop" => {
@@ -82,11 +89,27 @@ impl Parser<'_> {
                 let guard = self.parens()?;
                 StmtKind::While(guard, self.block()?)
             }
+            "until" => {
+                self.bump();
+                let deadline = self.parens()?;
+                let body = self.block()?;
+                let other = if self.eat_word("else") { self.block()? } else { Block::new() };
+                StmtKind::Until(Box::new(Until { deadline, body, other }))
+            }
+            "shield" => {
+                self.bump();
+                StmtKind::Shield(self.block()?)
+            }
             "book" => {
                 self.bump();
-                let claims = self.claims()?;
+                let name = self.name("a name for the booking")?;
+                if self.at_sign("(") || self.at_sign("[") {
+                    let d = Diagnostic::new(Code::E0111, name.span, "a booking of amounts is an old spelling")
+                        .help("what is booked is a hold: `book NAME;`, and later `enter NAME if P (units) fit { ... }`");
+                    return Err(self.report(d));
+                }
                 self.semicolon()?;
-                StmtKind::Book(claims)
+                StmtKind::Book(name)
             }
             "choose" => self.choose()?,
             "prefill" => self.serving(Role::Prefill)?,
@@ -167,22 +190,90 @@ impl Parser<'_> {
         Ok(None)
     }
 
+    /// `pool on stage after (e)`
+    fn tell(&mut self) -> Parse<Tell> {
+        let pool = self.reference("the name of a pool")?;
+        let on =
+            if self.eat_word("on") { Some(self.reference("the name of a stage")?) } else { None };
+        let after = if self.eat_word("after") { Some(self.parens()?) } else { None };
+        Ok(Tell { pool, on, after })
+    }
+
+    fn renew(&mut self) -> Parse<StmtKind> {
+        self.bump();
+        let pool = self.reference("the name of the leased pool")?;
+        let time = self.parens()?;
+        self.expect_word("every")?;
+        let every = self.parens()?;
+        self.expect_word("from")?;
+        let from = self.reference("the name of the stage that renews")?;
+        self.semicolon()?;
+        Ok(StmtKind::Renew(Box::new(Renew { pool, time, every, from })))
+    }
+
+    fn content(&mut self) -> Parse<StmtKind> {
+        self.bump();
+        let add = self.eat_word("add");
+        self.expect("(")?;
+        let mut parts = Vec::new();
+        loop {
+            let key = self.expr()?;
+            if self.at_sign(":") {
+                self.hints[self.at] = Hint::KeyColon;
+            }
+            self.expect(":")?;
+            parts.push((key, self.expr()?));
+            if !self.eat(",") {
+                break;
+            }
+        }
+        self.expect(")")?;
+        self.semicolon()?;
+        Ok(StmtKind::Content(Box::new(Content { add, parts })))
+    }
+
     fn run_stmt(&mut self) -> Parse<StmtKind> {
         self.bump();
         let stage = self.reference("the name of a stage")?;
         let also = self.further()?;
         let at = self.token().span;
-        let mode = if self.eat_word("prefill") {
-            Some((Mode::Prefill, at))
-        } else if self.eat_word("decode") {
-            Some((Mode::Decode, at))
-        } else {
-            None
+        let mode = match self.word() {
+            "prefill" => Some((Mode::Prefill, at)),
+            "decode" => Some((Mode::Decode, at)),
+            "steps" => Some((Mode::Steps, at)),
+            _ => None,
         };
+        if mode.is_some() {
+            self.bump();
+        }
         let work = self.parens()?;
+        let then = if self.eat_word("decode") { Some(self.parens()?) } else { None };
         let growing = self.growing()?;
+        let answers = self.sampled("answers")?;
+        let first = self.sampled("first")?;
+        let telling = if self.eat_word("telling") { Some(self.tell()?) } else { None };
         self.semicolon()?;
-        Ok(StmtKind::Run(Box::new(RunStmt { stage, also, mode, work, growing })))
+        Ok(StmtKind::Run(Box::new(RunStmt {
+            stage,
+            also,
+            mode,
+            work,
+            then,
+            growing,
+            answers,
+            first,
+            telling,
+        })))
+    }
+
+    /// `word attribute`
+    fn sampled(&mut self, word: &str) -> Parse<Option<crate::ast::Name>> {
+        if !self.eat_word(word) {
+            return Ok(None);
+        }
+        let name = self.name("the name of an attribute")?;
+        self.changes(&name);
+        Ok(Some(name))
     }
 
     /// `, stage` and so on, behind the first of several stages.
@@ -268,184 +359,6 @@ impl Parser<'_> {
             moves,
         })))
     }
-
-    fn claims(&mut self) -> Parse<Vec<Claim>> {
-        let mut claims = Vec::new();
-        loop {
-            let pool = self.reference("the name of a pool")?;
-            let units = self.parens()?;
-            if self.at_word("fits") {
-                let at = self.token().span;
-                let d = Diagnostic::new(Code::E0111, at, "`fits` is an old spelling")
-                    .did_you_mean(Some("reserve"));
-                self.report(d);
-            }
-            let reserve = if self.at_word("reserve") || self.at_word("fits") {
-                self.bump();
-                Some(self.parens()?)
-            } else {
-                None
-            };
-            claims.push(Claim { pool, units, reserve });
-            if !self.eat(",") {
-                return Ok(claims);
-            }
-        }
-    }
-
-    fn hold(&mut self, form: Form) -> Parse<StmtKind> {
-        let start = self.bump().span;
-        if form == Form::Admit {
-            self.expect_word("if")?;
-        }
-        let claims = self.claims()?;
-        if form == Form::Admit {
-            self.expect_word("fit")?;
-        }
-        let mut hold = Hold {
-            form,
-            claims,
-            reuse: None,
-            names: Vec::new(),
-            binds: Vec::new(),
-            body: Block::new(),
-            cache: None,
-            lease: None,
-            head: start,
-        };
-        self.header_clauses(form, &mut hold)?;
-        hold.head = start.to(self.before());
-        hold.body = self.block()?;
-        self.trailer(&mut hold.cache, &mut hold.lease)?;
-        Ok(StmtKind::Hold(Box::new(hold)))
-    }
-
-    /// The clauses behind a body.
-    fn trailer(&mut self, cache: &mut Option<Expr>, lease: &mut Option<(Ref, Expr)>) -> Parse<()> {
-        loop {
-            let at = self.token().span;
-            if self.eat_word("cache") || self.eat_word("keep") {
-                self.once(cache, at, "what stays cached");
-                *cache = Some(self.parens()?);
-            } else if self.eat_word("lease") {
-                self.once(lease, at, "`lease`");
-                let pool = self.reference("the name of the leased pool")?;
-                *lease = Some((pool, self.parens()?));
-            } else {
-                break;
-            }
-        }
-        self.eat(";");
-        Ok(())
-    }
-
-    /// Whether an `enter` without units stands here: the scope of a booking.
-    fn at_open(&self) -> bool {
-        if !self.at_word("enter") {
-            return false;
-        }
-        let mut depth = 0usize;
-        for token in self.tokens.iter().skip(self.at + 1) {
-            match token.tok {
-                Tok::Sign(b'[', 0) => depth += 1,
-                Tok::Sign(b']', 0) => depth = depth.saturating_sub(1),
-                Tok::Sign(b'(', 0) if depth == 0 => return false,
-                Tok::Sign(b'{', 0) if depth == 0 => return true,
-                Tok::Name if depth == 0 && self.spelling(*token) == "reuse" => return true,
-                Tok::Sign(b';' | b'{' | b'}', 0) | Tok::End => return false,
-                _ => {}
-            }
-        }
-        false
-    }
-
-    fn open(&mut self) -> Parse<StmtKind> {
-        let start = self.bump().span;
-        let pool = self.reference("the first pool of the booking")?;
-        let reuse = if self.eat_word("reuse") { Some(self.parens()?) } else { None };
-        let head = start.to(self.before());
-        let body = self.block()?;
-        let mut open = Open { pool, reuse, body, cache: None, lease: None, head };
-        self.trailer(&mut open.cache, &mut open.lease)?;
-        Ok(StmtKind::Open(Box::new(open)))
-    }
-
-    /// `reuse (...)`, `names (...)` and the bindings, in front of the body.
-    fn header_clauses(&mut self, form: Form, hold: &mut Hold) -> Parse<()> {
-        loop {
-            let at = self.token().span;
-            if self.eat_word("reuse") {
-                self.once(&hold.reuse, at, "`reuse`");
-                hold.reuse = Some(self.parens()?);
-            } else if self.eat_word("names") {
-                if !hold.names.is_empty() {
-                    self.twice(at, "`names`");
-                }
-                self.expect("(")?;
-                loop {
-                    let key = self.expr()?;
-                    self.expect(":")?;
-                    hold.names.push((key, self.expr()?));
-                    if !self.eat(",") {
-                        break;
-                    }
-                }
-                self.expect(")")?;
-            } else if self.eat_word("where") {
-                if form != Form::Admit {
-                    let d = Diagnostic::new(Code::E0205, at, "`where` outside `admit if`")
-                        .help("here the bindings are written `at admission (name = value)`");
-                    self.report(d);
-                }
-                self.binds(at, hold)?;
-            } else if self.eat_word("at") {
-                self.expect_word("admission")?;
-                if form == Form::Admit {
-                    let d = Diagnostic::new(Code::E0206, at, "`at admission` inside `admit if`")
-                        .help("here the bindings are written `where name = value`");
-                    self.report(d);
-                }
-                self.expect("(")?;
-                self.binds(at, hold)?;
-                self.expect(")")?;
-            } else {
-                return Ok(());
-            }
-        }
-    }
-
-    fn binds(&mut self, word: Span, hold: &mut Hold) -> Parse<()> {
-        if !hold.binds.is_empty() {
-            self.twice(word, "the list of bindings");
-        }
-        loop {
-            let (name, value) = self.assignment("the name of a binding")?;
-            self.changes(&name);
-            if let Some(first) = hold.binds.iter().find(|b| b.name.text == name.text) {
-                let d = Diagnostic::new(
-                    Code::E0113,
-                    name.span,
-                    format!("`{}` is bound twice", name.text),
-                )
-                .label(first.name.span, "first here")
-                .help("give the second another name");
-                self.report(d);
-            }
-            if let Some(draw) = value.draw() {
-                let d = Diagnostic::new(
-                    Code::E0114,
-                    draw,
-                    format!("the binding `{}` draws", name.text),
-                )
-                .help("a binding stands for its text, so each use would draw again: draw with `set` before the hold");
-                self.report(d);
-            }
-            hold.binds.push(Bind { name, value });
-            if !self.eat(",") {
-                return Ok(());
-            }
-        }
-    }
 }
 
 /// The finding about a statement that does not belong on a side; the word is its first.
@@ -474,7 +387,7 @@ pub(crate) fn refused(side: Side, word: &str, start: Span) -> Option<Diagnostic>
         ),
         (Side::Server, "enter") => Some(
             Diagnostic::new(Code::E0203, start, "`enter` in the server")
-                .help("the server admits: `admit if pool (units) fit { ... }`"),
+                .help("the server admits: `admit if pool (units) fit { ... }`, and enters what it booked: `enter NAME if ...`"),
         ),
         (Side::Kernel | Side::Client, "admit") => Some(
             Diagnostic::new(Code::E0204, start, "`admit` outside the server")

@@ -78,8 +78,8 @@ fn requests(block: &Block) -> bool {
         StmtKind::Request => true,
         StmtKind::Hold(hold) => requests(&hold.body),
         StmtKind::Branch(branch) => requests(&branch.then) || requests(&branch.other),
-        StmtKind::Loop(body) | StmtKind::While(_, body) => requests(body),
-        StmtKind::Open(open) => requests(&open.body),
+        StmtKind::Loop(body) | StmtKind::While(_, body) | StmtKind::Shield(body) => requests(body),
+        StmtKind::Until(until) => requests(&until.body) || requests(&until.other),
         _ => false,
     })
 }

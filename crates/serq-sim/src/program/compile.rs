@@ -1,8 +1,8 @@
 //! From the IR to instructions.
 
 use serq_lang::ir::{
-    Arrival, Bind, BlockId, CEnter, CEvict, CExpr, CHold, CPreempt, CQueue, CServe, CStageKind,
-    CStmt, Claim, Ctx, Program, RunMode,
+    Arrival, Bind, BlockId, CEvict, CExpr, CHold, CPreempt, CQueue, CServe, CStageKind, CStmt,
+    Claim, Ctx, Program, RunMode,
 };
 
 use super::{
@@ -25,6 +25,14 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         runs: Vec::new(),
         chooses: Vec::new(),
     };
+    for hold in ir.blocks.iter().flatten().filter_map(booked) {
+        let claims = c.claims(&hold.pools);
+        let at = hold.booked.unwrap_or(0);
+        if c.books.len() <= at {
+            c.books.resize_with(at + 1, Vec::new);
+        }
+        c.books[at] = claims;
+    }
     let init = c.part(ir.init, Op::Return);
     let turn = c.part(ir.turn, Op::Return);
     let session = c.part(ir.session, Op::End);
@@ -76,6 +84,14 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         ahead,
     };
     (compiled, steps, capacities)
+}
+
+/// A hold that is booked before.
+fn booked(stmt: &CStmt) -> Option<&CHold> {
+    match stmt {
+        CStmt::Hold(hold) => hold.booked.is_some().then_some(hold),
+        _ => None,
+    }
 }
 
 /// What pools and stages know of each other.
@@ -183,7 +199,7 @@ impl Compiler<'_> {
                 let plan = RunPlan {
                     stage: self.b.reference(&run.stage),
                     mode: match run.mode {
-                        RunMode::Plain => Mode::Plain,
+                        RunMode::Plain | RunMode::Steps => Mode::Plain,
                         RunMode::Prefill => Mode::Prefill,
                         RunMode::Decode => Mode::Decode,
                     },
@@ -193,6 +209,10 @@ impl Compiler<'_> {
                 };
                 self.runs.push(plan);
                 Op::Run(self.runs.len() as u32 - 1)
+            }
+            CStmt::Hold(hold) if hold.booked.is_some() => {
+                self.enter(hold, at);
+                return;
             }
             CStmt::Hold(hold) => {
                 self.hold(hold, at);
@@ -207,15 +227,14 @@ impl Compiler<'_> {
                 self.ops[branch] = Op::Branch(guard, self.here());
                 return;
             }
-            CStmt::Book(claims) => {
-                let claims = self.claims(claims);
-                self.books.push(claims);
-                Op::Book(self.books.len() as u32 - 1)
-            }
-            CStmt::Enter(enter) => {
-                self.enter(enter, at);
-                return;
-            }
+            CStmt::Book(number) => Op::Book(*number as u32),
+            // Not run yet: see `gate`.
+            CStmt::Content { .. }
+            | CStmt::Tell(_)
+            | CStmt::Abandon(_)
+            | CStmt::Renew(_)
+            | CStmt::Until(..)
+            | CStmt::Shield(_) => return,
             CStmt::Loop(body) => {
                 let start = self.here();
                 self.block(*body);
@@ -252,13 +271,13 @@ impl Compiler<'_> {
         claims.iter().map(plan).collect()
     }
 
-    fn enter(&mut self, enter: &CEnter, at: (u32, u32)) {
+    fn enter(&mut self, enter: &CHold, at: (u32, u32)) {
         let plan = HoldPlan {
             claims: Vec::new(),
             reuse: enter.reuse.as_ref().map(|e| self.b.expr(e)),
             cache: enter.cache.as_ref().map(|e| self.b.expr(e)),
             booked: Some(BookedPlan {
-                pool: self.b.reference(&enter.pool),
+                pool: self.b.reference(&enter.pools[0].0),
                 lease: enter.lease.as_ref().map(|(r, _)| self.b.reference(r)),
             }),
             binds: Vec::new(),

@@ -2,7 +2,7 @@
 
 use crate::support::{Run, compile, run, run_program};
 use serq_lang::ir::{
-    Arrival, Binary, Bind, CArg, CEnter, CExpr, CGauge, CQueue, CRef, CShare, CStageKind, CStmt,
+    Arrival, Binary, Bind, CArg, CExpr, CGauge, CHold, CQueue, CRef, CShare, CStageKind, CStmt,
     Claim, Ctx, Fun, Program, Rate, Trace, TraceTurn, VERSION_6,
 };
 use serq_sim::Options;
@@ -344,24 +344,19 @@ fn a_flow_leaves_both_its_stages() {
     }
 }
 
-/// Turns the holds that claim a pool alone into scopes of a booking made when the session starts.
+/// Lets the hold that claims a pool alone be booked when the session starts.
 fn booked(p: &mut Program, pool: usize) {
-    let mut book = None;
+    let mut holds = 0;
     for stmt in p.blocks.iter_mut().flatten() {
         let CStmt::Hold(hold) = stmt else { continue };
         if hold.pools[0].0 == CRef::one(pool) {
-            book = Some(CStmt::Book(hold.pools.clone()));
-            *stmt = CStmt::Enter(CEnter {
-                pool: CRef::one(pool),
-                reuse: hold.reuse.clone(),
-                body: hold.body,
-                cache: hold.cache.clone(),
-                lease: hold.lease.clone(),
-            });
+            hold.booked = Some(0);
+            holds += 1;
         }
     }
+    assert_eq!(holds, 1, "holds of it");
     let session = p.session;
-    p.blocks[session].insert(0, book.expect("no hold of it"));
+    p.blocks[session].insert(0, CStmt::Book(0));
 }
 
 /// A prefill of 10 s and a write of 2 s: serially the destination is allocated at 10; booked, at 0,
@@ -434,30 +429,22 @@ fn an_opened_booking_can_be_preempted() {
     assert_eq!(run.report.pool("D").unwrap().preemptions, 1);
 }
 
-/// Unopened bookings end by `release`, and with their session; either way the next one comes in.
+/// Unopened bookings end with their session, and the next one comes in.
 #[test]
 fn an_unopened_booking_is_given_back() {
-    for release in [true, false] {
-        let run = six(
-            "pool D { cap 10; }
-             stage clock : delay;
-             workload { arrive batch (2); }
-             session {
-               branch (serial == 0) { run clock (3); end; }
-               hold D (10) { observe entered = now; }
-             }
-             run { horizon 100; }",
-            |p| {
-                booked(p, 0);
-                if release {
-                    let block = p.blocks.iter_mut().find(|b| b.last() == Some(&CStmt::End));
-                    block.unwrap().insert(0, CStmt::Release(CRef::one(0)));
-                }
-            },
-        );
-        assert_eq!(run.values("entered"), [if release { 0. } else { 3. }]);
-        assert_eq!(run.report.pool("D").unwrap().admissions, 1 + u64::from(!release));
-    }
+    let run = six(
+        "pool D { cap 10; }
+         stage clock : delay;
+         workload { arrive batch (2); }
+         session {
+           branch (serial == 0) { run clock (3); end; }
+           hold D (10) { observe entered = now; }
+         }
+         run { horizon 100; }",
+        |p| booked(p, 0),
+    );
+    assert_eq!(run.values("entered"), [3.]);
+    assert_eq!(run.report.pool("D").unwrap().admissions, 2);
 }
 
 /// Each books one of two pools and then holds the other's.
@@ -475,12 +462,14 @@ fn bookings_take_part_in_a_deadlock() {
          run { horizon 100; }",
         |p| {
             // The second session books D at once and waits for E with it.
-            let waits = |b: &&mut Vec<CStmt>| {
-                matches!(&b[..], [CStmt::Run(_), CStmt::Hold(h)] if h.pools[0].0 == CRef::one(1))
-            };
+            let waits = |b: &&mut Vec<CStmt>| matches!(&b[..], [CStmt::Run(_), CStmt::Hold(h)] if h.pools[0].0 == CRef::one(1));
+            let body = p.blocks.len();
             let second = p.blocks.iter_mut().find(waits);
             let block = second.unwrap();
-            block.insert(0, CStmt::Book(vec![Claim(CRef::one(0), num(10.0), None)]));
+            block.insert(0, CStmt::Book(0));
+            let claim = Claim(CRef::one(0), num(10.0), None);
+            block.push(CStmt::Hold(CHold { booked: Some(0), ..CHold::new(vec![claim], body) }));
+            p.blocks.push(Vec::new());
         },
     );
     let deadlock = run.report.deadlock.expect("no deadlock");

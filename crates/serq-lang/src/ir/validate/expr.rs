@@ -106,19 +106,21 @@ impl Check<'_> {
         if moment == Moment::Gauge {
             self.gauge_call(fun, args, at);
         }
-        if fun == Fun::BudgetLeft && moment == Moment::Budget {
-            self.error(
-                at,
-                "budget-left",
-                "`budget_left` is read in a budget or chunk, which it depends on",
-                "use the number of residents or the memory they hold",
-            );
+        if fun == Fun::Taking && moment != Moment::Admit {
+            let reason = format!("`taking` is read in {}", moment.describe());
+            self.error(at, "taking", reason, "only an attempt to admit a hold takes something");
+        }
+        if matches!(fun, Fun::BudgetLeft | Fun::Share) && moment == Moment::Budget {
+            let reason =
+                format!("`{}` is read in a budget or chunk, which it depends on", fun.name());
+            let help = "use the number of residents or the memory they hold";
+            self.error(at, "budget-left", reason, help);
         }
     }
 
     /// A gauge reads what changes at events only, of members that are always the same.
     fn gauge_call(&mut self, fun: Fun, args: &[CArg], at: &At) {
-        if matches!(fun, Fun::Work | Fun::BudgetLeft | Fun::Cachedin) {
+        if matches!(fun, Fun::Work | Fun::BudgetLeft | Fun::Share | Fun::Cachedin) {
             let reason = format!("`{}` is read in a gauge", fun.name());
             let help = "it changes between events or belongs to a session: observe it instead";
             self.error(at, "gauge", reason, help);

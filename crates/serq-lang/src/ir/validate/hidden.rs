@@ -1,7 +1,7 @@
 //! Hidden attributes: what only the client knows, no policy of the deployment may read.
 
 use super::{At, Check};
-use crate::ir::{Arrival, CEvict, CExpr, CServe, CStageKind, CStmt, Claim, Slot};
+use crate::ir::{Arrival, CEvict, CExpr, CPreempt, CServe, CStageKind, CStmt, Slot};
 
 impl Check<'_> {
     /// The list itself: existing attributes, once each, that the client assigns.
@@ -43,6 +43,7 @@ impl Check<'_> {
         .contains(&slot);
         let by_statement = p.blocks.iter().flatten().any(|s| match s {
             CStmt::Set(s, _) | CStmt::Choose { var: s, .. } => *s == slot,
+            CStmt::Run(run) => run.answers == Some(slot) || run.first == Some(slot),
             _ => false,
         });
         let by_data = match &p.arrival {
@@ -68,7 +69,11 @@ impl Check<'_> {
             };
             let spill = pool.spill.iter().flat_map(|s| [&s.work, &s.when]);
             let queue = pool.queue.iter().flat_map(|q| q.keys());
-            for e in evict.iter().chain(queue).chain(spill) {
+            let (keys, requeue): (&[CExpr], _) = match &pool.preempt {
+                CPreempt::By { keys, requeue } => (keys, Some(requeue)),
+                CPreempt::None | CPreempt::Lifo => (&[], None),
+            };
+            for e in evict.iter().chain(queue).chain(spill).chain(keys).chain(requeue) {
                 self.no_hidden(e, &format!("a policy of pool `{}`", pool.name), &at);
             }
         }
@@ -82,22 +87,14 @@ impl Check<'_> {
         }
         for (id, block) in p.blocks.iter().enumerate() {
             for (i, stmt) in block.iter().enumerate() {
-                let (claims, header): (&[Claim], Vec<&CExpr>) = match stmt {
-                    CStmt::Hold(hold) => {
-                        let names = hold.names.iter().flat_map(|s| [&s.0, &s.1]);
-                        let binds = hold.binds.iter().map(|b| &b.1);
-                        (&hold.pools, hold.reuse.iter().chain(names).chain(binds).collect())
-                    }
-                    CStmt::Book(claims) => (claims, Vec::new()),
-                    CStmt::Enter(enter) => (&[], enter.reuse.iter().collect()),
-                    _ => continue,
-                };
+                let CStmt::Hold(hold) = stmt else { continue };
                 let at = At {
                     path: format!("blocks[{id}][{i}]"),
                     place: self.spans(|s| s.statement(id, i)),
                 };
-                let claims = claims.iter().flat_map(|c| [Some(&c.1), c.2.as_ref()]);
-                for e in claims.flatten().chain(header) {
+                let claims = hold.pools.iter().flat_map(|c| [Some(&c.1), c.2.as_ref()]).flatten();
+                let binds = hold.binds.iter().map(|b| &b.1);
+                for e in claims.chain(&hold.reuse).chain(&hold.when).chain(binds) {
                     self.no_hidden(e, "the header of a hold", &at);
                 }
             }

@@ -5,8 +5,10 @@
 //! program carries positions), why, and what to do. What depends on values of a run is left to
 //! the run.
 
+mod content;
 mod expr;
 mod hidden;
+mod lease;
 mod moment;
 mod progress;
 mod shared;
@@ -17,7 +19,8 @@ use std::fmt;
 pub use moment::Moment;
 
 use super::program::{
-    Arrival, CEvict, CServe, CStageKind, MAX_SESSIONS, Preset, Program, Rate, Slots, Trace,
+    Arrival, CEvict, CPreempt, CServe, CStageKind, MAX_SESSIONS, Preset, Program, Rate, Slots,
+    Trace,
 };
 use super::span::Place;
 use super::{FORMAT, VERSION, VERSION_6, version_needed};
@@ -226,6 +229,11 @@ impl Check<'_> {
                 self.expr(key, Moment::Evict, true, &at.field("evict"));
             }
         }
+        if let CPreempt::By { keys, requeue } = &pool.preempt {
+            for e in keys.iter().chain([requeue]) {
+                self.expr(e, Moment::Victim, false, &at.field("preempt"));
+            }
+        }
         if let Some(queue) = &pool.queue {
             let moment = if queue.is_live() { Moment::Select } else { Moment::Queue };
             for key in queue.keys() {
@@ -250,8 +258,13 @@ impl Check<'_> {
         }
         if let Some(spill) = &pool.spill {
             let at = at.field("spill");
-            if spill.to >= self.program.pools.len() {
+            let to = self.program.pools.get(spill.to);
+            if to.is_none() {
                 self.missing(&at, "pool", spill.to);
+            } else if to.is_some_and(|p| p.shared) {
+                let reason = format!("pool `{}` spills into a shared pool", pool.name);
+                let help = "what is there has a content, and units that are moved have none";
+                self.error(&at, "pool-shared", reason, help);
             } else if spill.to == i {
                 let reason = format!("pool `{}` spills to itself", pool.name);
                 self.error(&at, "spill", reason, "name another pool as the tier");
@@ -318,6 +331,15 @@ impl Check<'_> {
                 {
                     self.missing(&at.field("memory"), "pool", pool);
                 }
+                if step.fenced && !step.ahead {
+                    let reason = format!("stage `{}` is fenced, but not ahead", stage.name);
+                    let help = "without `ahead` no iteration is under way while the next is made";
+                    self.error(&at.field("fenced"), "step-fenced", reason, help);
+                }
+                if let Some(stops) = step.stops.filter(|t| !(*t >= 0.0)) {
+                    let reason = format!("stage `{}` stops at time {stops}", stage.name);
+                    self.error(&at.field("stops"), "step-stops", reason, "give a time, or inf");
+                }
             }
         }
     }
@@ -362,6 +384,7 @@ impl Check<'_> {
             Arrival::Sessions(sessions) => {
                 for (k, session) in sessions.iter().enumerate() {
                     let at = At { path: format!("arrival[{k}]"), place: at.place.clone() };
+                    self.session(session, k.checked_sub(1).map(|k| &sessions[k]), &at);
                     for preset in session.attrs.iter().chain(session.turns.iter().flatten()) {
                         self.preset(&at, *preset);
                     }

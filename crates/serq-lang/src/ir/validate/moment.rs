@@ -23,6 +23,8 @@ pub enum Moment {
     Step,
     /// Serving keys of a step stage, for one resident.
     Serve,
+    /// Keys and requeue clause of a pool's preemption, for one holder.
+    Victim,
     /// The gap of renewal arrivals.
     Gap,
     /// A gauge, whenever the state has changed.
@@ -30,7 +32,7 @@ pub enum Moment {
 }
 
 impl Moment {
-    pub const ALL: [Moment; 11] = [
+    pub const ALL: [Moment; 12] = [
         Moment::Session,
         Moment::Admit,
         Moment::Queue,
@@ -40,6 +42,7 @@ impl Moment {
         Moment::Budget,
         Moment::Step,
         Moment::Serve,
+        Moment::Victim,
         Moment::Gap,
         Moment::Gauge,
     ];
@@ -56,6 +59,7 @@ impl Moment {
             Moment::Budget => "the budget or chunk of a step stage",
             Moment::Step => "the cost of a step stage",
             Moment::Serve => "a serving key of a step stage",
+            Moment::Victim => "a preemption clause",
             Moment::Gap => "the gap between arrivals",
             Moment::Gauge => "a gauge",
         }
@@ -71,7 +75,12 @@ impl Moment {
                 matches!(self, Moment::Budget | Moment::Step | Moment::Serve)
             }
             Ctx::Ntok | Ctx::Npre | Ctx::Attn => self == Moment::Step,
-            Ctx::Decoding | Ctx::Admission | Ctx::Remaining => self == Moment::Serve,
+            Ctx::Decoding => matches!(self, Moment::Serve | Moment::Victim),
+            Ctx::Admission => matches!(
+                self,
+                Moment::Session | Moment::Queue | Moment::Select | Moment::Serve | Moment::Victim
+            ),
+            Ctx::Remaining => self == Moment::Serve,
             Ctx::Waited => self == Moment::Select,
         }
     }

@@ -1,7 +1,7 @@
 //! Shared pools, and runs over several stages: what the whole program must say about them.
 
 use super::{At, Check};
-use crate::ir::{CEvict, CExpr, CHold, CRef, CRun, CStageKind, RunMode};
+use crate::ir::{CArg, CEvict, CExpr, CHold, CRef, CRun, CStageKind, Fun, RunMode};
 
 /// Most tokens in a block of a shared pool, and most blocks in one.
 const MOST: f64 = 4_294_967_294.0;
@@ -38,18 +38,49 @@ impl Check<'_> {
         }
     }
 
-    /// `names` is about shared pools.
-    pub(super) fn hold_names(&mut self, hold: &CHold, at: &At) {
-        if hold.names.is_empty() {
-            return;
+    /// What a hold leaves cached in shared pools is not its choice.
+    pub(super) fn hold_shared(&mut self, hold: &CHold, at: &At) {
+        if hold.cache.is_some() && hold.pools.iter().all(|c| self.is_shared(&c.0)) {
+            let reason = "a hold of shared pools alone says what stays cached";
+            let help = "everything computed stays until its block is reused: leave the clause out";
+            self.error(at, "keep-shared", reason, help);
         }
-        let shared = |r: &CRef| {
-            let members = self.program.pools.get(r.base..r.base.saturating_add(r.count));
-            members.is_some_and(|m| m.iter().any(|p| p.shared))
-        };
-        if !hold.pools.iter().any(|c| shared(&c.0)) {
-            let reason = "a hold names its content, but none of its pools is shared";
-            self.error(at, "names", reason, "write `shared;` in the pool, or leave the names out");
+    }
+
+    /// A prefix that others may share is nobody's to give up.
+    pub(super) fn drop_shared(&mut self, pool: &CRef, at: &At) {
+        if self.is_shared(pool) {
+            let name = &self.program.pools[pool.base].name;
+            let reason = format!("`drop` of shared pool `{name}`");
+            let help = "what is cached there belongs to everybody, and goes as blocks are reused";
+            self.error(at, "drop-shared", reason, help);
+        }
+    }
+
+    fn is_shared(&self, r: &CRef) -> bool {
+        let members = self.program.pools.get(r.base..r.base.saturating_add(r.count));
+        members.is_some_and(|m| m.iter().any(|p| p.shared))
+    }
+
+    /// `taking` is about pools that the hold claims.
+    pub(super) fn takes_claimed(&mut self, hold: &CHold, at: &At) {
+        let mut foreign = None;
+        let claims = hold.pools.iter().flat_map(|c| [Some(&c.1), c.2.as_ref()]).flatten();
+        let binds = hold.binds.iter().map(|b| &b.1);
+        for e in claims.chain(&hold.reuse).chain(&hold.when).chain(binds) {
+            e.walk(&mut |e| {
+                if let CExpr::Call(Fun::Taking, args) = e
+                    && let Some(CArg::Pool(r)) = args.first()
+                    && !hold.pools.iter().any(|c| c.0 == *r)
+                {
+                    foreign = Some(r);
+                }
+            });
+        }
+        if let Some(pool) = foreign.and_then(|r| self.program.pools.get(r.base)) {
+            let reason =
+                format!("a hold asks what it is taking of pool `{}`, not its own", pool.name);
+            self.error(at, "taking", reason, "name a pool that it claims, with the same index");
         }
     }
 

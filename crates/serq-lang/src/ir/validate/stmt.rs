@@ -2,8 +2,8 @@
 
 use super::{At, Check, Moment};
 use crate::ir::{
-    Bind, BlockId, CEnter, CExpr, CHold, CPool, CRef, CRun, CSegment, CStmt, Claim,
-    MAX_BLOCK_DEPTH, Program, RunMode, Slot,
+    Bind, BlockId, CExpr, CHold, CPool, CRef, CRun, CStmt, Claim, MAX_BLOCK_DEPTH, Program,
+    RunMode, Slot,
 };
 
 /// An enclosing hold and, per claim, the attribute its index reads that the body may have
@@ -19,13 +19,11 @@ impl<'p> Scope<'p> {
     }
 }
 
-struct Walk<'p> {
-    program: &'p Program,
+pub(super) struct Walk<'p> {
+    pub(super) program: &'p Program,
     scopes: Vec<Scope<'p>>,
-    /// Every reference some hold of the program leases.
-    leased: Vec<&'p CRef>,
-    /// What some statement books.
-    booked: Vec<&'p [Claim]>,
+    /// Every hold of the program.
+    pub(super) holds: Vec<&'p CHold>,
     /// Blocks already entered.
     seen: Vec<bool>,
     /// In `init` or `turn`.
@@ -35,30 +33,14 @@ struct Walk<'p> {
 impl<'p> Check<'p> {
     pub(super) fn statements(&mut self) {
         let program = self.program;
-        let leased = program
-            .blocks
-            .iter()
-            .flatten()
-            .filter_map(|s| match s {
-                CStmt::Hold(CHold { lease: Some((r, _)), .. })
-                | CStmt::Enter(CEnter { lease: Some((r, _)), .. }) => Some(r),
-                _ => None,
-            })
-            .collect();
-        let booked = program
-            .blocks
-            .iter()
-            .flatten()
-            .filter_map(|s| match s {
-                CStmt::Book(claims) => Some(claims.as_slice()),
-                _ => None,
-            })
-            .collect();
+        let holds = program.blocks.iter().flatten().filter_map(|s| match s {
+            CStmt::Hold(hold) => Some(hold),
+            _ => None,
+        });
         let mut walk = Walk {
             program,
             scopes: Vec::new(),
-            leased,
-            booked,
+            holds: holds.collect(),
             seen: vec![false; program.blocks.len()],
             workload: false,
         };
@@ -141,14 +123,31 @@ impl<'p> Check<'p> {
                 self.block(walk, *body, depth + 1, at);
             }
             CStmt::Hold(hold) => self.hold(walk, hold, depth, at),
-            CStmt::Book(claims) => self.book(walk, claims, at),
-            CStmt::Enter(enter) => self.enter(walk, enter, depth, at),
+            CStmt::Book(number) => self.booked(walk, *number, at),
+            CStmt::Content { parts, .. } => self.content(parts, at),
+            CStmt::Tell(tell) => {
+                if tell.on.is_none() {
+                    let reason = "a lease is told, but no stage hears of it";
+                    self.error(at, "lease-on", reason, "name a step stage, or write a `Release`");
+                }
+                self.tell(walk, tell, at);
+            }
+            CStmt::Abandon(pool) => self.abandon(walk, pool, at),
+            CStmt::Renew(renew) => self.renew(walk, renew, at),
+            CStmt::Until(deadline, body, other) => {
+                self.expr(deadline, Moment::Session, true, at);
+                self.block(walk, *body, depth + 1, at);
+                self.block(walk, *other, depth + 1, at);
+            }
+            CStmt::Shield(body) => self.block(walk, *body, depth + 1, at),
             CStmt::Drop(pool) => {
-                self.pool_ref(pool, at);
+                if self.pool_ref(pool, at) {
+                    self.drop_shared(pool, at);
+                }
             }
             CStmt::Release(pool) => {
-                let elsewhere = walk.leased.contains(&pool) || walk.is_booked(pool);
-                if self.pool_ref(pool, at) && !elsewhere {
+                let leased = walk.leases_of(pool).next().is_some();
+                if self.pool_ref(pool, at) && !leased {
                     self.inside_hold(walk, pool, "release", at);
                 }
             }
@@ -164,14 +163,18 @@ impl<'p> Check<'p> {
 
     fn hold(&mut self, walk: &mut Walk<'p>, hold: &'p CHold, depth: usize, at: &At) {
         self.claims(walk, &hold.pools, at);
-        self.hold_names(hold, at);
         if let Some(reuse) = &hold.reuse {
             self.expr(reuse, Moment::Admit, false, &at.field("reuse"));
         }
-        for CSegment(key, length) in &hold.names {
-            self.expr(key, Moment::Admit, false, &at.field("names"));
-            self.expr(length, Moment::Admit, false, &at.field("names"));
+        if let Some(when) = &hold.when {
+            self.expr(when, Moment::Admit, false, &at.field("when"));
         }
+        if let Some(number) = hold.booked {
+            self.enters(walk, number, at);
+        }
+        self.hold_shared(hold, at);
+        self.takes_claimed(hold, at);
+        self.lease_on(walk, hold, at);
         walk.scopes.push(Scope::over(hold.pools.iter().map(|c| &c.0).collect()));
         for Bind(slot, value) in &hold.binds {
             self.slot(*slot, at);
@@ -182,44 +185,25 @@ impl<'p> Check<'p> {
             }
             walk.assigned(*slot);
         }
-        self.scope(walk, hold.body, hold.cache.as_ref(), hold.lease.as_ref(), depth, at);
-    }
-
-    /// A scope over what was booked has the pools of every booking it can open.
-    fn enter(&mut self, walk: &mut Walk<'p>, enter: &'p CEnter, depth: usize, at: &At) {
-        let mut pools: Vec<&CRef> = vec![&enter.pool];
-        let books = walk.booked.iter().filter(|c| c.first().is_some_and(|c| c.0 == enter.pool));
-        for claim in books.copied().flatten() {
-            if !pools.contains(&&claim.0) {
-                pools.push(&claim.0);
+        self.block(walk, hold.body, depth + 1, at);
+        if let Some(cache) = &hold.cache {
+            self.expr(cache, Moment::Session, true, &at.field("cache"));
+        }
+        if let Some((pool, time)) = &hold.lease {
+            let claimed = walk.scopes.last().is_some_and(|s| s.pools.contains(&pool));
+            if self.pool_ref(pool, at) && !claimed {
+                let reason =
+                    format!("a hold leases pool `{}`, which it does not claim", walk.name(pool));
+                self.error(at, "lease-pool", reason, "lease one of the hold's pools, same index");
+            } else {
+                self.unchanged(walk, pool, "lease", at);
             }
+            self.expr(time, Moment::Session, true, &at.field("lease"));
         }
-        if self.pool_ref(&enter.pool, at) && !walk.is_booked(&enter.pool) {
-            let name = walk.pool(&enter.pool).map_or("?", |p| &p.name).to_owned();
-            let reason = format!("nothing books pool `{name}`");
-            let help = "write `book P (n)` before, same pool and same index";
-            self.error(at, "enter", reason, help);
-        }
-        if let Some(reuse) = &enter.reuse {
-            self.expr(reuse, Moment::Admit, false, &at.field("reuse"));
-        }
-        walk.scopes.push(Scope::over(pools));
-        self.scope(walk, enter.body, enter.cache.as_ref(), enter.lease.as_ref(), depth, at);
+        walk.scopes.pop();
     }
 
-    fn book(&mut self, walk: &mut Walk<'p>, claims: &'p [Claim], at: &At) {
-        self.claims(walk, claims, at);
-        for Claim(r, ..) in claims {
-            let members = walk.program.pools.get(r.base..r.base.saturating_add(r.count));
-            if let Some(pool) = members.into_iter().flatten().find(|p| p.shared) {
-                let reason = format!("a booking names shared pool `{}`", pool.name);
-                let help = "what is found in a shared pool is known at admission only: `hold` it";
-                self.error(at, "book-shared", reason, help);
-            }
-        }
-    }
-
-    /// Pools, units and reserves of a hold or a booking.
+    /// Pools, units and reserves of a hold.
     fn claims(&mut self, walk: &mut Walk<'p>, claims: &'p [Claim], at: &At) {
         if claims.is_empty() {
             self.error(at, "hold-empty", "a hold claims no pool", "name at least one pool");
@@ -234,39 +218,10 @@ impl<'p> Check<'p> {
                 }
             }
             if claims[..k].iter().any(|other| other.0 == claim.0) {
-                let name = walk.pool(&claim.0).map_or("?", |p| &p.name).to_owned();
-                let reason = format!("a hold names pool `{name}` twice");
+                let reason = format!("a hold names pool `{}` twice", walk.name(&claim.0));
                 self.error(at, "hold-twice", reason, "claim the sum of the units once");
             }
         }
-    }
-
-    /// Body, cache clause and lease of the scope just opened.
-    fn scope(
-        &mut self,
-        walk: &mut Walk<'p>,
-        body: BlockId,
-        cache: Option<&'p CExpr>,
-        lease: Option<&'p (CRef, CExpr)>,
-        depth: usize,
-        at: &At,
-    ) {
-        self.block(walk, body, depth + 1, at);
-        if let Some(cache) = cache {
-            self.expr(cache, Moment::Session, true, &at.field("cache"));
-        }
-        if let Some((pool, time)) = lease {
-            let claimed = walk.scopes.last().is_some_and(|s| s.pools.contains(&pool));
-            if self.pool_ref(pool, at) && !claimed {
-                let name = walk.pool(pool).map_or("?", |p| &p.name).to_owned();
-                let reason = format!("a hold leases pool `{name}`, which it does not claim");
-                self.error(at, "lease-pool", reason, "lease one of the hold's pools, same index");
-            } else {
-                self.unchanged(walk, pool, "lease", at);
-            }
-            self.expr(time, Moment::Session, true, &at.field("lease"));
-        }
-        walk.scopes.pop();
     }
 
     /// A constant amount must fit some member of the family.
@@ -296,21 +251,58 @@ impl<'p> Check<'p> {
         }
         let name = walk.program.stages[run.stage.base].name.clone();
         if run.mode == RunMode::Plain && self.has_step(&run.stage) {
-            let reason = format!("a run on step stage `{name}` does not say prefill or decode");
-            self.error(at, "run-mode", reason, "write `run S prefill (n)` or `run S decode (n)`");
+            let reason = format!("a run on step stage `{name}` does not say what it does");
+            let help = "write `run S prefill (n)`, `run S decode (n)` or `run S steps (k)`";
+            self.error(at, "run-mode", reason, help);
         }
         if run.mode != RunMode::Plain && !self.is_step(&run.stage) {
-            let reason = format!("a run on `{name}`, no step stage, says prefill or decode");
+            let reason = format!("a run on `{name}`, no step stage, says prefill, decode or steps");
             self.error(at, "run-mode", reason, "write `run S (work)`");
         }
         self.flow(run, at);
+        self.samples(walk, run, at);
+        if let Some(telling) = &run.telling {
+            if run.mode != RunMode::Steps {
+                let reason = "a run that waits for no steps tells a lease";
+                self.error(at, "run-steps", reason, "write `release P on S` behind the run");
+            }
+            self.tell(walk, telling, &at.field("telling"));
+        }
         if let Some(pool) = &run.growing {
             if !self.is_step(&run.stage) {
                 let reason = format!("a run on `{name}`, no step stage, says growing");
                 self.error(at, "run-growing", reason, "use `grow P (n)` before, or `load` after");
             }
+            if run.mode == RunMode::Steps {
+                let reason = "a run that waits for steps says growing";
+                self.error(at, "run-steps", reason, "it computes nothing: leave that out");
+            }
             if self.pool_ref(pool, at) {
                 self.inside_hold(walk, pool, "growing", at);
+            }
+        }
+    }
+
+    /// Decode tokens behind a prefill, and the attributes that samples change.
+    fn samples(&mut self, walk: &mut Walk<'p>, run: &'p CRun, at: &At) {
+        if let Some(then) = &run.then {
+            self.expr(then, Moment::Session, true, &at.field("then"));
+            if run.mode != RunMode::Prefill {
+                let reason = "decode tokens follow a run that prefills nothing";
+                self.error(at, "run-then", reason, "write `run S prefill (n) decode (m)`");
+            }
+        }
+        for (k, slot) in [run.answers, run.first].into_iter().enumerate() {
+            let Some(slot) = slot else { continue };
+            self.slot(slot, at);
+            walk.assigned(slot);
+            if !matches!(run.mode, RunMode::Prefill | RunMode::Decode) {
+                let reason = "a run that samples nothing counts its samples";
+                self.error(at, "run-answers", reason, "only prefill and decode answer");
+            }
+            if walk.program.slots.all().contains(&slot) || (k > 0 && run.answers == Some(slot)) {
+                let reason = "samples change a built-in attribute, or one attribute twice";
+                self.error(at, "run-answers", reason, "count them in an attribute of its own");
             }
         }
     }
@@ -331,8 +323,7 @@ impl<'p> Check<'p> {
             self.unchanged(walk, pool, what, at);
             return;
         }
-        let name = walk.pool(pool).map_or("?", |p| &p.name).to_owned();
-        let reason = format!("`{what}` of pool `{name}` stands in no hold of it");
+        let reason = format!("`{what}` of pool `{}` stands in no hold of it", walk.name(pool));
         self.error(at, "outside-hold", reason, "move it into the hold, same pool and same index");
     }
 
@@ -344,7 +335,7 @@ impl<'p> Check<'p> {
         });
         if let Some(Some(slot)) = changed {
             let attr = walk.program.attrs.get(slot).map_or("?", String::as_str).to_owned();
-            let name = walk.pool(pool).map_or("?", |p| &p.name).to_owned();
+            let name = walk.name(pool);
             let reason = format!(
                 "`{what}` of pool `{name}` comes after `{attr}` changed, which the hold's index reads"
             );
@@ -352,7 +343,7 @@ impl<'p> Check<'p> {
         }
     }
 
-    fn pool_ref(&mut self, r: &CRef, at: &At) -> bool {
+    pub(super) fn pool_ref(&mut self, r: &CRef, at: &At) -> bool {
         if let Some(index) = &r.index {
             self.expr(index, Moment::Session, false, at);
         }
@@ -371,9 +362,15 @@ impl<'p> Walk<'p> {
         self.program.pools.get(r.base)
     }
 
-    /// Whether some statement books a pool written like this, first.
-    fn is_booked(&self, pool: &CRef) -> bool {
-        self.booked.iter().any(|claims| claims.first().is_some_and(|c| c.0 == *pool))
+    /// A pool's name, for messages.
+    pub(super) fn name(&self, r: &CRef) -> &'p str {
+        self.pool(r).map_or("?", |p| &p.name)
+    }
+
+    /// The holds that lease a pool, written like this.
+    pub(super) fn leases_of(&self, pool: &'p CRef) -> impl Iterator<Item = &'p CHold> {
+        let leases = move |h: &&CHold| h.lease.as_ref().is_some_and(|(r, _)| r == pool);
+        self.holds.iter().copied().filter(leases)
     }
 
     fn assigned(&mut self, slot: Slot) {
@@ -413,6 +410,7 @@ impl<'p> Walk<'p> {
                 match stmt {
                     CStmt::Set(slot, _) | CStmt::Choose { var: slot, .. } => found.push(*slot),
                     CStmt::Hold(hold) => found.extend(hold.binds.iter().map(|b| b.0)),
+                    CStmt::Run(run) => found.extend(run.answers.into_iter().chain(run.first)),
                     CStmt::Turn => todo.push(self.program.turn),
                     _ => {}
                 }

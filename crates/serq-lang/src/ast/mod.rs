@@ -3,6 +3,13 @@
 //! Every node that an error may point at has its place. Sugar is still sugar here; the linker
 //! rewrites it.
 
+mod stmt;
+
+pub use stmt::{
+    Bind, Block, Branch, Choose, Claim, Content, Form, Hold, Lease, Mode, Move, OPEN, Renew, Role,
+    RunStmt, ServePlace, Serving, Stmt, StmtKind, Tell, Until,
+};
+
 use crate::source::Span;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -177,13 +184,25 @@ pub struct Pool {
     pub block: Option<Expr>,
     /// Eviction keys; none is least recently used.
     pub evict: Option<Vec<Expr>>,
-    /// Whether `preempt lifo` was given.
-    pub lifo: bool,
+    pub preempt: Preempt,
     pub queue: Option<Queue>,
     pub admit_via: Option<Name>,
     pub spill: Option<Spill>,
     pub shared: bool,
     pub span: Span,
+}
+
+/// Who gives way when a growth does not fit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Preempt {
+    #[default]
+    None,
+    Lifo,
+    /// `by (keys) requeue (e)`
+    By {
+        keys: Vec<Expr>,
+        requeue: Option<Expr>,
+    },
 }
 
 /// `queue by (keys)`, with `live` evaluated again at every selection.
@@ -228,6 +247,9 @@ pub struct Step {
     pub memory: Option<Name>,
     pub serve: Option<Serve>,
     pub integral: bool,
+    pub ahead: Option<Expr>,
+    pub fenced: Option<Expr>,
+    pub stops: Option<Expr>,
     pub span: Span,
 }
 
@@ -296,203 +318,6 @@ pub struct Run {
     pub warmup: Option<Expr>,
     pub seed: Option<Expr>,
     pub span: Span,
-}
-
-pub type Block = Vec<Stmt>;
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Stmt {
-    pub kind: StmtKind,
-    pub span: Span,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum StmtKind {
-    Turn,
-    Request,
-    End,
-    Set(Name, Expr),
-    Observe(Name, Expr),
-    Hold(Box<Hold>),
-    Grow(Ref, Expr),
-    Drop(Ref),
-    Release(Ref),
-    Load(Ref, Expr),
-    Run(Box<RunStmt>),
-    Branch(Box<Branch>),
-    Loop(Block),
-    While(Expr, Block),
-    Book(Vec<Claim>),
-    Open(Box<Open>),
-    Choose(Box<Choose>),
-    Serving(Box<Serving>),
-    Call(Call),
-}
-
-/// How a hold was written, which decides its clauses and where it may stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    Hold,
-    Enter,
-    Admit,
-}
-
-/// How the `enter` of a booking is told from that of a hold.
-pub const OPEN: &str = "enter a booking";
-
-impl StmtKind {
-    /// The word it begins with; of a call, the name.
-    pub fn word(&self) -> &str {
-        match self {
-            StmtKind::Turn => "turn",
-            StmtKind::Request => "request",
-            StmtKind::End => "end",
-            StmtKind::Set(..) => "set",
-            StmtKind::Observe(..) => "observe",
-            StmtKind::Hold(hold) => match hold.form {
-                Form::Hold => "hold",
-                Form::Enter => "enter",
-                Form::Admit => "admit",
-            },
-            StmtKind::Grow(..) => "grow",
-            StmtKind::Drop(_) => "drop",
-            StmtKind::Release(_) => "release",
-            StmtKind::Load(..) => "load",
-            StmtKind::Run(_) => "run",
-            StmtKind::Branch(_) => "branch",
-            StmtKind::Loop(_) => "loop",
-            StmtKind::While(..) => "while",
-            StmtKind::Book(_) => "book",
-            StmtKind::Open(_) => OPEN,
-            StmtKind::Choose(_) => "choose",
-            StmtKind::Serving(serving) => serving.role.word(),
-            StmtKind::Call(call) => &call.name.text,
-        }
-    }
-}
-
-/// `hold`, `enter` and `admit if`, which mean the same.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Hold {
-    pub form: Form,
-    pub claims: Vec<Claim>,
-    pub reuse: Option<Expr>,
-    /// Keys and lengths of what is held on shared pools.
-    pub names: Vec<(Expr, Expr)>,
-    /// Bindings, in order; visible in the header and in the clauses behind the body.
-    pub binds: Vec<Bind>,
-    pub body: Block,
-    pub cache: Option<Expr>,
-    pub lease: Option<(Ref, Expr)>,
-    /// From the word to the body's brace.
-    pub head: Span,
-}
-
-/// `enter pool { ... }`, the scope of a booking.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Open {
-    pub pool: Ref,
-    pub reuse: Option<Expr>,
-    pub body: Block,
-    pub cache: Option<Expr>,
-    pub lease: Option<(Ref, Expr)>,
-    /// From the word to the body's brace.
-    pub head: Span,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
-    pub pool: Ref,
-    pub units: Expr,
-    pub reserve: Option<Expr>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bind {
-    pub name: Name,
-    pub value: Expr,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    Prefill,
-    Decode,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunStmt {
-    pub stage: Ref,
-    /// Further stages the work flows over.
-    pub also: Vec<Ref>,
-    pub mode: Option<(Mode, Span)>,
-    pub work: Expr,
-    pub growing: Option<Ref>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Branch {
-    /// `branch with (p)`: the guard is a probability.
-    pub with: bool,
-    pub guard: Expr,
-    pub then: Block,
-    pub other: Block,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Choose {
-    pub var: Name,
-    pub count: Expr,
-    pub key: Expr,
-}
-
-/// A statement that names a role instead of a stage.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Serving {
-    pub role: Role,
-    pub role_span: Span,
-    pub place: ServePlace,
-    /// Further stages the work flows over.
-    pub also: Vec<Ref>,
-    pub work: Expr,
-    pub growing: Option<Ref>,
-    pub moves: Option<Move>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    Prefill,
-    Decode,
-    Transfer,
-    Tool,
-}
-
-impl Role {
-    pub fn word(self) -> &'static str {
-        match self {
-            Role::Prefill => "prefill",
-            Role::Decode => "decode",
-            Role::Transfer => "transfer",
-            Role::Tool => "tool",
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum ServePlace {
-    /// The role's own stage.
-    Role,
-    /// Member of the role's own family.
-    Index(Expr),
-    /// `on stage`
-    On(Ref),
-}
-
-/// `from P to Q (n)`
-#[derive(Clone, Debug, PartialEq)]
-pub struct Move {
-    pub from: Ref,
-    pub to: Ref,
-    pub units: Expr,
 }
 
 impl Expr {
