@@ -132,6 +132,8 @@ fn push_with(runtime: &tokio::runtime::Runtime, n: u32, hashes: Vec<u64>) -> imp
     let transport = PooledTransport::new(PooledOptions::default());
     let handle = runtime.handle().clone();
     move || {
+        // The whole of it, so that it serves as long as this is called.
+        let server = &server;
         let target = server.addr.to_string();
         let moved = transfer_held(transport.as_ref(), &target, &held, "h", &hashes);
         handle.block_on(moved).expect("loopback");

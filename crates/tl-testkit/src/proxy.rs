@@ -31,8 +31,6 @@ pub struct Faults {
     pub bytes_per_second: Option<u64>,
     /// Connections are accepted and never answered.
     pub black_hole: bool,
-    /// One bit of the byte at this place of each connection's bytes from the client is turned.
-    pub flip_at: Option<u64>,
     /// The server's bytes do not come back: requests arrive, answers are lost.
     pub drop_answers: bool,
 }
@@ -41,6 +39,23 @@ pub struct Faults {
 struct Counters {
     connections: AtomicU64,
     upstream_bytes: AtomicU64,
+    flipped: AtomicU64,
+    /// Bytes that still pass before one is damaged.
+    flip_after: Mutex<Option<usize>>,
+}
+
+impl Counters {
+    fn damage(&self, piece: &mut [u8]) {
+        let mut after = self.flip_after.lock();
+        let Some(at) = *after else { return };
+        if let Some(byte) = piece.get_mut(at) {
+            *byte ^= 1 << (at % 8);
+            self.flipped.fetch_add(1, Ordering::Relaxed);
+            *after = None;
+        } else {
+            *after = Some(at - piece.len());
+        }
+    }
 }
 
 /// A relay from a port of its own to one server. Dropping it closes everything.
@@ -92,6 +107,11 @@ impl FaultProxy {
         self.faults.send_replace(faults);
     }
 
+    /// One bit is turned, once: of the byte after so many more from clients. `None`: of none.
+    pub fn flip(&self, after: Option<usize>) {
+        *self.counters.flip_after.lock() = after;
+    }
+
     /// Closes every open connection now.
     pub fn cut_all(&self) {
         for connection in self.connections.lock().drain(..) {
@@ -107,6 +127,11 @@ impl FaultProxy {
     /// Bytes passed from clients to the server so far.
     pub fn upstream_bytes(&self) -> u64 {
         self.counters.upstream_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bits turned so far.
+    pub fn flipped(&self) -> u64 {
+        self.counters.flipped.load(Ordering::Relaxed)
     }
 }
 
@@ -167,10 +192,7 @@ async fn to_server(
     loop {
         let Ok(n @ 1..) = from.read(&mut buf).await else { return };
         let f = faults.borrow().clone();
-        let flipped = f.flip_at.and_then(|at| usize::try_from(at.checked_sub(passed)?).ok());
-        if let Some(byte) = flipped.and_then(|at| buf[..n].get_mut(at)) {
-            *byte ^= 1 << (passed % 8);
-        }
+        counters.damage(&mut buf[..n]);
         let mut piece = &buf[..n];
         if let Some(delay) = f.delay {
             tokio::time::sleep(delay).await;

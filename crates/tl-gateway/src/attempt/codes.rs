@@ -9,7 +9,7 @@ use tl_api::error::{ApiError, ErrorCode, PeerError};
 /// What a failed `Prefill` says about whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrefillFailure {
-    /// Bytes were damaged on the way. Again, the same pair is allowed.
+    /// Bytes were damaged on the way. Again; the same pair is allowed once.
     Corrupt,
     /// A race between two transfers; again, the same pair is allowed.
     Stale,
@@ -21,8 +21,9 @@ pub enum PrefillFailure {
     PrefillFull,
     /// The request itself: the client's 400.
     Invalid,
-    /// The decode engine can not be reached or broke: another one.
-    DecodeFault,
+    /// The hand-off did not arrive: the decode engine can not be reached from there, or it broke.
+    /// Another pair, else one engine alone.
+    LinkFault,
     /// The prefill engine can not be reached or broke: another one.
     PrefillFault,
     /// It took too long; it may still be at it.
@@ -53,8 +54,8 @@ pub fn prefill_failure(code: Code, message: &str, reached: bool) -> PrefillFailu
         // An argument of the transfer is ours or the engine's mistake, never the client's.
         Code::InvalidArgument if of_decode => PrefillFailure::PrefillFault,
         Code::InvalidArgument => PrefillFailure::Invalid,
+        _ if of_decode => PrefillFailure::LinkFault,
         Code::DeadlineExceeded => PrefillFailure::Deadline,
-        _ if of_decode => PrefillFailure::DecodeFault,
         _ => PrefillFailure::PrefillFault,
     }
 }

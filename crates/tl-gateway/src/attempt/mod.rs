@@ -13,6 +13,9 @@
 //! stream with an error event. An answer that is not streamed is never committed before it is
 //! whole.
 //!
+//! **A hand-off that breaks** is held against the way between the two engines, not against the
+//! decode engine: another pair is tried, and when the attempts are used up, one engine alone.
+//!
 //! **Full is no failure.** An engine that has no room is passed over and asked again after a
 //! while, until the wait for room ends (the driver knows when) or [`MAX_REFUSALS`] came.
 //!
@@ -20,13 +23,17 @@
 //! Each handle is therefore accepted by a resume or released, on every path.
 
 mod codes;
+mod errors;
 
 pub use codes::{DecodeFailure, PrefillFailure, decode_refusal, prefill_failure};
 
 use tl_api::error::ApiError;
 
+pub use errors::{busy, lost};
+use errors::{exhausted, invalid};
+
 use crate::registry::Slot;
-use crate::route::Blocked;
+use crate::route::{Blocked, Tried, Whole};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,11 +77,7 @@ pub struct First {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Choose engines; answered by a `Routed..` or `NotRouted`.
-    Route {
-        exclude: Vec<Slot>,
-        avoid: Vec<Slot>,
-        alone_allowed: bool,
-    },
+    Route(Tried),
     /// Answered by `Prefilled` or `PrefillFailed`.
     Prefill {
         prefill: Slot,
@@ -112,6 +115,16 @@ pub enum Action {
     Blame(Slot),
     /// The engine works.
     Praise(Slot),
+    /// A hand-off did not arrive.
+    BlameLink {
+        prefill: Slot,
+        decode: Slot,
+    },
+    /// A hand-off arrived: the prefill engine works, and so does the way.
+    PraiseLink {
+        prefill: Slot,
+        decode: Slot,
+    },
     End(End),
 }
 
@@ -158,8 +171,9 @@ pub struct Attempt {
     max_attempts: u32,
     state: State,
     attempts: u32,
-    exclude: Vec<Slot>,
-    avoid: Vec<Slot>,
+    tried: Tried,
+    /// The pair between which the latest attempt's bytes were damaged.
+    damaged: Option<(Slot, Slot)>,
     first: Option<First>,
     /// The first token's part was handed over.
     first_sent: bool,
@@ -179,8 +193,8 @@ impl Attempt {
             max_attempts: max_attempts.max(1),
             state: State::Routing,
             attempts: 0,
-            exclude: Vec::new(),
-            avoid: Vec::new(),
+            tried: Tried::default(),
+            damaged: None,
             first: None,
             first_sent: false,
             committed: false,
@@ -259,12 +273,11 @@ impl Attempt {
     }
 
     fn route(&self) -> Action {
-        Action::Route {
-            exclude: self.exclude.clone(),
-            avoid: self.avoid.clone(),
-            // Once a prefill engine's token is out, only a pair can go on from it.
-            alone_allowed: !self.committed,
+        let mut tried = self.tried.clone();
+        if self.committed {
+            tried.whole = Whole::Never;
         }
+        Action::Route(tried)
     }
 
     fn client_gone(&mut self, state: State) -> Vec<Action> {
@@ -291,7 +304,7 @@ impl Attempt {
     }
 
     fn prefilled(&mut self, pair: Pair, first: First) -> Vec<Action> {
-        let mut actions = vec![Action::Praise(pair.prefill)];
+        let mut actions = vec![praise_link(&pair)];
         if let Some(sent) = self.first.filter(|_| self.committed) {
             if (sent.token, sent.draws) != (first.token, first.draws) {
                 actions.push(release(&pair));
@@ -342,19 +355,27 @@ impl Attempt {
             actions.push(Action::CancelPrefill { prefill: pair.prefill, handle });
         }
         actions.push(release(pair));
+        let damaged = self.damaged.take();
+        let link = (pair.prefill, pair.decode);
         match why {
-            PrefillFailure::Corrupt => actions.push(Action::Blame(pair.decode)),
+            PrefillFailure::Corrupt => {
+                actions.push(blame_link(pair));
+                if damaged == Some(link) {
+                    self.tried.broken.push(link);
+                }
+                self.damaged = Some(link);
+            }
             PrefillFailure::Stale => {}
-            PrefillFailure::DecodeRefuses => self.exclude.push(pair.decode),
+            PrefillFailure::DecodeRefuses => self.tried.exclude.push(pair.decode),
             PrefillFailure::DecodeFull => return self.full(pair.decode, false, actions),
             PrefillFailure::PrefillFull => return self.full(pair.prefill, false, actions),
-            PrefillFailure::DecodeFault => {
-                actions.push(Action::Blame(pair.decode));
-                self.exclude.push(pair.decode);
+            PrefillFailure::LinkFault => {
+                actions.push(blame_link(pair));
+                self.tried.broken.push(link);
             }
             PrefillFailure::PrefillFault | PrefillFailure::Deadline => {
                 actions.push(Action::Blame(pair.prefill));
-                self.exclude.push(pair.prefill);
+                self.tried.exclude.push(pair.prefill);
             }
             PrefillFailure::Invalid => {
                 actions.push(failed(if self.committed { lost() } else { invalid() }));
@@ -375,8 +396,8 @@ impl Attempt {
             actions.push(failed(if self.committed { lost() } else { busy() }));
             return actions;
         }
-        if !self.avoid.contains(&worker) {
-            self.avoid.push(worker);
+        if !self.tried.avoid.contains(&worker) {
+            self.tried.avoid.push(worker);
         }
         self.try_again(actions, began)
     }
@@ -397,7 +418,7 @@ impl Attempt {
             DecodeFailure::Handle => {}
             DecodeFailure::Fault => {
                 actions.push(Action::Blame(engine));
-                self.exclude.push(engine);
+                self.tried.exclude.push(engine);
             }
         }
         self.again(actions, began)
@@ -413,8 +434,12 @@ impl Attempt {
             }
             self.replaced = true;
         } else if self.attempts - self.refusals >= self.max_attempts {
-            actions.push(failed(self.exhausted()));
-            return actions;
+            if self.tried.broken.is_empty() || self.tried.whole == Whole::Only {
+                actions.push(failed(exhausted(self.refusals)));
+                return actions;
+            }
+            // No hand-off arrives; an engine that decodes can do without one.
+            self.tried.whole = Whole::Only;
         }
         self.try_again(actions, began)
     }
@@ -432,21 +457,13 @@ impl Attempt {
         actions
     }
 
-    fn exhausted(&self) -> ApiError {
-        if self.refusals > 0 {
-            busy()
-        } else {
-            ApiError::no_capacity("the engines that were tried failed; send the request again")
-        }
-    }
-
     fn not_routed(&self, why: Blocked) -> ApiError {
         if self.committed {
             return lost();
         }
         match why {
             Blocked::NoRoom => busy(),
-            Blocked::NoWorker if self.attempts > 0 => self.exhausted(),
+            Blocked::NoWorker if self.attempts > 0 => exhausted(self.refusals),
             Blocked::NoWorker => ApiError::no_capacity("no engine that serves this model is ready"),
             Blocked::UnknownModel => ApiError::model_not_found(&self.model),
             Blocked::TooLong => ApiError::context_length(
@@ -459,31 +476,20 @@ impl Attempt {
 /// So often one choice is refused for want of room at most, whatever the wait for room says.
 const MAX_REFUSALS: u32 = 32;
 
-/// Seconds after which room may have appeared: a heartbeat.
-const RETRY_AFTER_S: u64 = 2;
-
-/// 429: everybody who could serve is full.
-pub fn busy() -> ApiError {
-    ApiError::rate_limited("every engine that serves this model is full", RETRY_AFTER_S)
-}
-
-/// An answer that had begun can not be finished.
-pub fn lost() -> ApiError {
-    ApiError::internal("the engine that was producing this answer was lost; send the request again")
-}
-
-fn invalid() -> ApiError {
-    ApiError::malformed(
-        "the engine refused the request as invalid: check the prompt and the sampling parameters",
-    )
-}
-
 fn failed(error: ApiError) -> Action {
     Action::End(End::Failed(error))
 }
 
 fn release(pair: &Pair) -> Action {
     Action::Release { decode: pair.decode, handle: pair.handle.clone() }
+}
+
+fn blame_link(pair: &Pair) -> Action {
+    Action::BlameLink { prefill: pair.prefill, decode: pair.decode }
+}
+
+fn praise_link(pair: &Pair) -> Action {
+    Action::PraiseLink { prefill: pair.prefill, decode: pair.decode }
 }
 
 #[cfg(test)]

@@ -25,9 +25,15 @@ fn words(actions: &[Action]) -> String {
     let name = |s: &Slot| all.iter().position(|x| x == s).map_or("?".into(), |i| i.to_string());
     let names = |list: &[Slot]| list.iter().map(name).collect::<Vec<_>>().join(",");
     let word = |action: &Action| match action {
-        Action::Route { exclude, avoid, alone_allowed } => {
-            let pair = if *alone_allowed { "" } else { " pair-only" };
-            format!("route -{} ~{}{pair}", names(exclude), names(avoid))
+        Action::Route(tried) => {
+            let way = |(p, d): &(Slot, Slot)| format!(" !{}>{}", name(p), name(d));
+            let broken: String = tried.broken.iter().map(way).collect();
+            let whole = match tried.whole {
+                Whole::Otherwise => "",
+                Whole::Only => " whole",
+                Whole::Never => " pair-only",
+            };
+            format!("route -{} ~{}{broken}{whole}", names(&tried.exclude), names(&tried.avoid))
         }
         Action::Prefill { prefill, decode, handle } => {
             format!("prefill {}>{} {handle}", name(prefill), name(decode))
@@ -42,6 +48,12 @@ fn words(actions: &[Action]) -> String {
         Action::Release { decode, handle } => format!("release {} {handle}", name(decode)),
         Action::Blame(w) => format!("blame {}", name(w)),
         Action::Praise(w) => format!("praise {}", name(w)),
+        Action::BlameLink { prefill, decode } => {
+            format!("blame {}>{}", name(prefill), name(decode))
+        }
+        Action::PraiseLink { prefill, decode } => {
+            format!("praise {}>{}", name(prefill), name(decode))
+        }
         Action::End(End::Failed(e)) => format!("end {}", e.status.as_u16()),
         Action::End(end) => format!("end {end:?}"),
     };
@@ -89,7 +101,7 @@ fn the_first_token_leaves_before_decode_is_even_asked() {
         true,
         &[
             (pair(0, 1, "h"), "prefill 0>1 h"),
-            (first(5), "praise 0; first; decode 1 h"),
+            (first(5), "praise 0>1; first; decode 1 h"),
             (Fact::DecodeAccepted, ""),
             (Fact::DecodeOutput, "praise 1; send"),
             (Fact::DecodeOutput, "send"),
@@ -104,10 +116,10 @@ fn a_first_token_without_text_waits_for_decode_and_commits_nothing() {
         true,
         &[
             (pair(0, 1, "h"), "prefill 0>1 h"),
-            (silent(5), "praise 0; decode 1 h"),
+            (silent(5), "praise 0>1; decode 1 h"),
             (FAULT, "stop; release 1 h; blame 1; route -1 ~"),
             (pair(0, 2, "i"), "prefill 0>2 i"),
-            (silent(6), "praise 0; decode 2 i"),
+            (silent(6), "praise 0>2; decode 2 i"),
             (Fact::DecodeAccepted, ""),
             (Fact::DecodeOutput, "praise 2; first; send"),
             (Fact::DecodeEnded, "end FinishedByDecode"),
@@ -122,7 +134,7 @@ fn a_first_token_that_ends_the_answer_needs_no_decode() {
         true,
         &[
             (pair(0, 1, "h"), "prefill 0>1 h"),
-            (ends, "praise 0; first; release 1 h; end FinishedByPrefill"),
+            (ends, "praise 0>1; first; release 1 h; end FinishedByPrefill"),
         ],
     );
 }
@@ -131,7 +143,7 @@ fn a_first_token_that_ends_the_answer_needs_no_decode() {
 fn a_committed_answer_is_gone_on_from_once_and_only_with_the_same_token() {
     let begin = [
         (pair(0, 1, "h"), "prefill 0>1 h"),
-        (first(5), "praise 0; first; decode 1 h"),
+        (first(5), "praise 0>1; first; decode 1 h"),
         (FAULT, "stop; release 1 h; blame 1; route -1 ~ pair-only"),
         (pair(0, 2, "i"), "prefill 0>2 i"),
     ];
@@ -141,14 +153,14 @@ fn a_committed_answer_is_gone_on_from_once_and_only_with_the_same_token() {
         check(true, &script);
     };
     with(&[
-        (first(5), "praise 0; decode 2 i"),
+        (first(5), "praise 0>2; decode 2 i"),
         (Fact::DecodeOutput, "praise 2; send"),
         (Fact::DecodeEnded, "end FinishedByDecode"),
     ]);
-    with(&[(first(6), "praise 0; release 2 i; end 500")]);
+    with(&[(first(6), "praise 0>2; release 2 i; end 500")]);
     let more_draws = Fact::Prefilled(First { token: 5, draws: 2, has_text: true, ends: false });
-    with(&[(more_draws, "praise 0; release 2 i; end 500")]);
-    with(&[(first(5), "praise 0; decode 2 i"), (FAULT, "stop; release 2 i; blame 2; end 500")]);
+    with(&[(more_draws, "praise 0>2; release 2 i; end 500")]);
+    with(&[(first(5), "praise 0>2; decode 2 i"), (FAULT, "stop; release 2 i; blame 2; end 500")]);
     let fault = Fact::PrefillFailed(PrefillFailure::PrefillFault);
     with(&[(fault, "release 2 i; blame 0; end 500")]);
     // Somebody who is full has not replaced anybody yet.
@@ -156,7 +168,7 @@ fn a_committed_answer_is_gone_on_from_once_and_only_with_the_same_token() {
     with(&[
         (full.clone(), "release 2 i; route -1 ~0 pair-only"),
         (pair(0, 3, "k"), "prefill 0>3 k"),
-        (first(5), "praise 0; decode 3 k"),
+        (first(5), "praise 0>3; decode 3 k"),
         (Fact::DecodeFailed(DecodeFailure::Full), "stop; release 3 k; route -1 ~0,3 pair-only"),
         (Fact::NotRouted(Blocked::NoRoom), "end 500"),
     ]);
@@ -168,7 +180,7 @@ fn after_decodes_own_first_token_a_loss_is_an_error_event() {
         true,
         &[
             (pair(0, 1, "h"), "prefill 0>1 h"),
-            (first(5), "praise 0; first; decode 1 h"),
+            (first(5), "praise 0>1; first; decode 1 h"),
             (Fact::DecodeAccepted, ""),
             (Fact::DecodeOutput, "praise 1; send"),
             (FAULT, "stop; blame 1; end 500"),
@@ -190,11 +202,11 @@ fn an_answer_that_is_not_streamed_is_made_again_from_the_start() {
         false,
         &[
             (pair(0, 1, "h"), "prefill 0>1 h"),
-            (first(5), "praise 0; first; decode 1 h"),
+            (first(5), "praise 0>1; first; decode 1 h"),
             (Fact::DecodeOutput, "praise 1; send"),
             (FAULT, "stop; blame 1; restart; route -1 ~"),
             (pair(0, 2, "i"), "prefill 0>2 i"),
-            (first(5), "praise 0; first; decode 2 i"),
+            (first(5), "praise 0>2; first; decode 2 i"),
             (FAULT, "stop; release 2 i; blame 2; restart; route -1,2 ~"),
             (alone(3), "alone 3"),
             (FAULT, "stop; blame 3; end 503"),
@@ -208,13 +220,13 @@ fn refusals_decide_who_is_tried_next() {
         let routed = (pair(0, 1, "h"), "prefill 0>1 h");
         check(true, &[routed, (Fact::PrefillFailed(failure), expect)]);
     };
-    after(PrefillFailure::Corrupt, "release 1 h; blame 1; route - ~");
+    after(PrefillFailure::Corrupt, "release 1 h; blame 0>1; route - ~");
     after(PrefillFailure::Stale, "release 1 h; route - ~");
     after(PrefillFailure::DecodeRefuses, "release 1 h; route -1 ~");
     after(PrefillFailure::DecodeFull, "release 1 h; route - ~1");
     after(PrefillFailure::PrefillFull, "release 1 h; route - ~0");
     after(PrefillFailure::Invalid, "release 1 h; end 400");
-    after(PrefillFailure::DecodeFault, "release 1 h; blame 1; route -1 ~");
+    after(PrefillFailure::LinkFault, "release 1 h; blame 0>1; route - ~ !0>1");
     after(PrefillFailure::PrefillFault, "release 1 h; blame 0; route -0 ~");
     after(PrefillFailure::Deadline, "cancel 0 h; release 1 h; blame 0; route -0 ~");
 }
@@ -226,7 +238,7 @@ fn decode_refusals_decide_too() {
             true,
             &[
                 (pair(0, 1, "h"), "prefill 0>1 h"),
-                (silent(5), "praise 0; decode 1 h"),
+                (silent(5), "praise 0>1; decode 1 h"),
                 (Fact::DecodeFailed(failure), expect),
             ],
         );
@@ -274,22 +286,78 @@ fn attempts_are_bounded_and_full_is_429() {
         let actions = words(&attempt.on(full.clone()));
         assert_eq!(actions.ends_with("end 429"), refused == MAX_REFUSALS, "{actions}");
     }
+    check(true, &[(Fact::NotRouted(Blocked::NoRoom), "end 429")]);
+    check(true, &[(Fact::NotRouted(Blocked::NoWorker), "end 503")]);
+    check(true, &[(Fact::NotRouted(Blocked::UnknownModel), "end 404")]);
+    check(true, &[(Fact::NotRouted(Blocked::TooLong), "end 400")]);
+}
+
+#[test]
+fn when_no_hand_off_arrives_one_engine_serves_whole() {
+    let broken = Fact::PrefillFailed(PrefillFailure::LinkFault);
+    let begin = [
+        (pair(0, 1, "a"), "prefill 0>1 a"),
+        (broken.clone(), "release 1 a; blame 0>1; route - ~ !0>1"),
+        (pair(0, 2, "b"), "prefill 0>2 b"),
+        (broken.clone(), "release 2 b; blame 0>2; route - ~ !0>1 !0>2"),
+    ];
+    let with = |rest: &[(Fact, &'static str)]| {
+        let mut script = begin.to_vec();
+        script.extend_from_slice(rest);
+        check(true, &script);
+    };
+    // No pair is left.
+    with(&[(alone(1), "alone 1"), (Fact::DecodeOutput, "praise 1; send")]);
+    // Pairs are left, attempts are not.
+    let third = [
+        (pair(0, 3, "c"), "prefill 0>3 c"),
+        (broken.clone(), "release 3 c; blame 0>3; route - ~ !0>1 !0>2 !0>3 whole"),
+    ];
+    let after = |rest: &[(Fact, &'static str)]| with(&[&third, rest].concat());
+    after(&[(alone(2), "alone 2"), (Fact::DecodeOutput, "praise 2; send")]);
+    after(&[(alone(2), "alone 2"), (FAULT, "stop; blame 2; end 503")]);
+    after(&[(Fact::NotRouted(Blocked::NoWorker), "end 503")]);
+    // What was sent is gone on from by a pair or not at all.
+    check(
+        true,
+        &[
+            (pair(0, 1, "h"), "prefill 0>1 h"),
+            (first(5), "praise 0>1; first; decode 1 h"),
+            (FAULT, "stop; release 1 h; blame 1; route -1 ~ pair-only"),
+            (pair(0, 2, "i"), "prefill 0>2 i"),
+            (broken, "release 2 i; blame 0>2; end 500"),
+        ],
+    );
+}
+
+#[test]
+fn a_way_that_damages_twice_in_a_row_is_left_out() {
     let corrupt = Fact::PrefillFailed(PrefillFailure::Corrupt);
     check(
         true,
         &[
             (pair(0, 1, "a"), "prefill 0>1 a"),
-            (corrupt.clone(), "release 1 a; blame 1; route - ~"),
+            (corrupt.clone(), "release 1 a; blame 0>1; route - ~"),
             (pair(0, 1, "b"), "prefill 0>1 b"),
-            (corrupt.clone(), "release 1 b; blame 1; route - ~"),
-            (pair(0, 1, "c"), "prefill 0>1 c"),
-            (corrupt, "release 1 c; blame 1; end 503"),
+            (corrupt.clone(), "release 1 b; blame 0>1; route - ~ !0>1"),
+            (pair(0, 2, "c"), "prefill 0>2 c"),
+            (corrupt.clone(), "release 2 c; blame 0>2; route - ~ !0>1 whole"),
+            (alone(2), "alone 2"),
+            (Fact::DecodeOutput, "praise 2; send"),
         ],
     );
-    check(true, &[(Fact::NotRouted(Blocked::NoRoom), "end 429")]);
-    check(true, &[(Fact::NotRouted(Blocked::NoWorker), "end 503")]);
-    check(true, &[(Fact::NotRouted(Blocked::UnknownModel), "end 404")]);
-    check(true, &[(Fact::NotRouted(Blocked::TooLong), "end 400")]);
+    let stale = Fact::PrefillFailed(PrefillFailure::Stale);
+    check(
+        true,
+        &[
+            (pair(0, 1, "a"), "prefill 0>1 a"),
+            (corrupt.clone(), "release 1 a; blame 0>1; route - ~"),
+            (pair(0, 1, "b"), "prefill 0>1 b"),
+            (stale, "release 1 b; route - ~"),
+            (pair(0, 1, "c"), "prefill 0>1 c"),
+            (corrupt, "release 1 c; blame 0>1; end 503"),
+        ],
+    );
 }
 
 #[test]
@@ -300,7 +368,7 @@ fn a_client_that_leaves_frees_everything_at_every_stage() {
     check(true, &[begin.clone(), left.clone(), (first(5), "release 1 h; end Gone")]);
     let fault = Fact::PrefillFailed(PrefillFailure::PrefillFault);
     check(true, &[begin.clone(), left, (fault, "release 1 h; end Gone")]);
-    let sent = (first(5), "praise 0; first; decode 1 h");
+    let sent = (first(5), "praise 0>1; first; decode 1 h");
     let stop = (Fact::ClientGone, "stop; release 1 h; end Gone");
     check(true, &[begin.clone(), sent.clone(), stop]);
     let accepted = (Fact::DecodeAccepted, "");
@@ -323,13 +391,14 @@ fn grpc_codes() {
     check(Code::ResourceExhausted, "", false, PrefillFault);
     check(Code::InvalidArgument, "", true, Invalid);
     check(Code::InvalidArgument, "kv transfer: x", true, PrefillFault);
-    check(Code::Unavailable, "kv transfer: x", true, DecodeFault);
+    check(Code::Unavailable, "kv transfer: x", true, LinkFault);
     check(Code::Unavailable, "draining", true, PrefillFault);
     check(Code::Unavailable, "", false, PrefillFault);
     check(Code::DeadlineExceeded, "", true, Deadline);
     check(Code::DeadlineExceeded, "", false, Deadline);
     check(Code::Internal, "", true, PrefillFault);
-    check(Code::Internal, "kv transfer: x", true, DecodeFault);
+    check(Code::Internal, "kv transfer: x", true, LinkFault);
+    check(Code::DeadlineExceeded, "kv transfer: x", true, LinkFault);
     check(Code::Unimplemented, "", true, PrefillFault);
     check(Code::Unauthenticated, "", true, PrefillFault);
     check(Code::Unknown, "", false, PrefillFault);

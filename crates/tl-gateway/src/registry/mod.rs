@@ -4,7 +4,8 @@
 //! latest status of each worker id; a worker whose last beat is `miss_limit` intervals old is
 //! gone. What the gateway itself knows goes beyond the beats, which are up to 2 s old: the
 //! requests it has in flight, the blocks it has reserved ([`Ledger`](ledger::Ledger)), and
-//! which workers failed it ([`Breaker`](breaker::Breaker)).
+//! which workers failed it ([`Breaker`](breaker::Breaker)) and which ways between two of them
+//! ([`Links`](links::Links)).
 //!
 //! A new life of a worker (another incarnation, another address, or a return after eviction)
 //! is a new slot: whatever was counted for the old life is forgotten, and a guard of the old
@@ -12,6 +13,7 @@
 
 pub mod breaker;
 pub mod ledger;
+pub mod links;
 pub mod pairing;
 mod validate;
 
@@ -22,6 +24,7 @@ use tl_proto::control::v1::WorkerStatus;
 
 use breaker::Breaker;
 use ledger::{Ledger, Ticket};
+use links::Links;
 pub use validate::{BeatError, WorkerInfo, WorkerRole};
 
 /// Interval at which every engine beats.
@@ -112,6 +115,7 @@ pub struct Registry {
     known_models: BTreeMap<String, Instant>,
     /// Models an operator has drained: who serves them and who comes to.
     drained_models: BTreeSet<String>,
+    links: Links,
     next_slot: u64,
     next_ticket: u64,
     epoch: u64,
@@ -125,6 +129,7 @@ impl Registry {
             workers: BTreeMap::new(),
             known_models: BTreeMap::new(),
             drained_models: BTreeSet::new(),
+            links: Links::default(),
             next_slot: 0,
             next_ticket: 0,
             epoch: 0,
@@ -177,6 +182,7 @@ impl Registry {
             info,
         };
         self.workers.insert(worker.info.id.clone(), worker);
+        self.forget_links();
         Ok(Beat { slot, change: Change::Joined { replaced }, route_epoch: self.epoch, drain })
     }
 
@@ -231,6 +237,9 @@ impl Registry {
         for id in &gone {
             self.workers.remove(id);
             self.epoch += 1;
+        }
+        if !gone.is_empty() {
+            self.forget_links();
         }
         gone
     }
@@ -304,6 +313,34 @@ impl Registry {
     /// whether it left rotation by this.
     pub fn failed(&mut self, now: Instant, slot: Slot) -> bool {
         self.worker_mut(slot).is_some_and(|worker| worker.breaker.failed(now))
+    }
+
+    /// Whether a hand-off from `prefill` to `decode` may be tried now.
+    pub fn link_admits(&self, now: Instant, prefill: Slot, decode: Slot) -> bool {
+        self.links.admits(now, prefill, decode)
+    }
+
+    /// A hand-off from `prefill` to `decode` begins.
+    pub fn link_entered(&mut self, now: Instant, prefill: Slot, decode: Slot) {
+        self.links.entered(now, prefill, decode);
+    }
+
+    /// A hand-off arrived: the prefill engine works, and so does the way.
+    pub fn link_succeeded(&mut self, prefill: Slot, decode: Slot) {
+        self.succeeded(prefill);
+        self.links.succeeded(prefill, decode);
+    }
+
+    /// A hand-off did not arrive. Says whether the way left rotation by this.
+    pub fn link_failed(&mut self, now: Instant, prefill: Slot, decode: Slot) -> bool {
+        // What ends after its engines did leaves nothing behind.
+        let known = self.worker(prefill).is_some() && self.worker(decode).is_some();
+        known && self.links.failed(now, prefill, decode)
+    }
+
+    fn forget_links(&mut self) {
+        let workers = &self.workers;
+        self.links.keep_only(|slot| workers.values().any(|w| w.slot == slot));
     }
 
     fn remember_model(&mut self, now: Instant, model: &str) {

@@ -261,6 +261,34 @@ fn a_failing_worker_leaves_rotation_and_comes_back_by_one_request() {
 }
 
 #[test]
+fn ways_between_engines_go_with_them() {
+    let t0 = Instant::now();
+    let mut registry = Registry::new(3);
+    let p = registry.beat(t0, &status("p", "prefill", 100)).unwrap().slot;
+    let d = registry.beat(t0, &status("d", "decode", 200)).unwrap().slot;
+    let trip = |registry: &mut Registry, d: Slot| {
+        for n in 1..=breaker::TRIP {
+            assert_eq!(registry.link_failed(t0, p, d), n == breaker::TRIP);
+        }
+    };
+    trip(&mut registry, d);
+    assert!(!registry.link_admits(t0, p, d));
+    assert!(registry.worker(d).unwrap().is_routable(t0), "the engine itself is well");
+    registry.link_succeeded(p, d);
+    assert!(registry.link_admits(t0, p, d) && registry.links.is_empty());
+    trip(&mut registry, d);
+    // Another life at the same address is reached by another way.
+    let again = WorkerStatus { incarnation: 99, ..status("d", "decode", 200) };
+    let d2 = registry.beat(t0, &again).unwrap().slot;
+    assert!(registry.link_admits(t0, p, d2) && registry.links.is_empty());
+    // A hand-off that ends after its engine did leaves nothing.
+    assert!(!registry.link_failed(t0, p, d) && registry.links.is_empty());
+    trip(&mut registry, d2);
+    registry.evict(t0 + BEAT_INTERVAL * 3);
+    assert!(registry.links.is_empty());
+}
+
+#[test]
 fn a_new_worker_reaches_its_share_over_the_ramp() {
     let t0 = Instant::now();
     let mut registry = Registry::new(100);

@@ -9,7 +9,7 @@ mod plan;
 mod policy;
 pub mod ring;
 
-pub use plan::{Alone, Blocked, Demand, Pick, Plan, Skip, Skipped, Want, plan};
+pub use plan::{Alone, Blocked, Demand, Pick, Plan, Skip, Skipped, Tried, Want, Whole, plan};
 pub use policy::{Candidate, Policy, Reason, Router};
 
 #[cfg(test)]

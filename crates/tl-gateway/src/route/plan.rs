@@ -35,12 +35,31 @@ pub struct Want<'a> {
     pub key: &'a [u8],
     pub demand: Demand,
     pub targets: &'a [Target],
-    /// Workers that failed this request.
-    pub exclude: &'a [Slot],
-    /// Workers, of either role, that were full for this request a moment ago.
-    pub avoid: &'a [Slot],
-    /// Whether a decode engine may serve the request whole.
-    pub alone_allowed: bool,
+    pub tried: &'a Tried,
+}
+
+/// What came of a request's earlier attempts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tried {
+    /// Workers that failed it.
+    pub exclude: Vec<Slot>,
+    /// Workers, of either role, that were full for it a moment ago.
+    pub avoid: Vec<Slot>,
+    /// Pairs, prefill first, between which a hand-off of it broke.
+    pub broken: Vec<(Slot, Slot)>,
+    pub whole: Whole,
+}
+
+/// Whether one engine that decodes may serve a request whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Whole {
+    /// Where no pair can be formed.
+    #[default]
+    Otherwise,
+    /// No hand-off is tried any more.
+    Only,
+    /// A prefill engine's token is out: only a pair can go on from it.
+    Never,
 }
 
 /// A chosen worker.
@@ -72,6 +91,8 @@ pub enum Alone {
     NoPrefill,
     /// There are prefill engines, none pairs with a decode engine.
     NoPair,
+    /// They pair, and hand-offs between them fail.
+    NoLink,
 }
 
 impl Alone {
@@ -80,6 +101,7 @@ impl Alone {
             Alone::Unified => "unified",
             Alone::NoPrefill => "no prefill engine in rotation",
             Alone::NoPair => "no prefill engine pairs with a decode engine",
+            Alone::NoLink => "hand-offs from the prefill engines fail",
         }
     }
 }
@@ -100,6 +122,10 @@ pub enum Skip {
     },
     /// Of a prefill engine, against the chosen decode engine.
     Mismatch(Mismatch),
+    /// Of a prefill engine: hand-offs to this decode engine fail.
+    NoLink {
+        to: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +143,7 @@ impl std::fmt::Display for Skip {
             Skip::Avoided => f.write_str("was full a moment ago"),
             Skip::NoRoom { needs, has } => write!(f, "needs {needs} blocks, has room for {has}"),
             Skip::Mismatch(mismatch) => write!(f, "does not pair: {mismatch}"),
+            Skip::NoLink { to } => write!(f, "its hand-offs to {to} fail"),
         }
     }
 }
@@ -142,14 +169,15 @@ pub enum Plan {
 }
 
 /// Decides. The only state it changes is the router's turns.
-pub fn plan(
-    registry: &Registry,
+pub fn plan<'a>(
+    registry: &'a Registry,
     router: &mut Router,
     policy: Policy,
-    want: &Want<'_>,
+    want: &'a Want<'a>,
     now: Instant,
 ) -> Plan {
-    let mut search = Search { router, policy, want, now, skipped: Vec::new(), no_room: false };
+    let mut search =
+        Search { registry, router, policy, want, now, skipped: Vec::new(), no_room: false };
     let of_model: Vec<&Worker> =
         registry.live(now).filter(|w| w.info.model == want.model).collect();
     if of_model.is_empty() && !registry.has_known(want.model) {
@@ -183,6 +211,7 @@ fn too_long(worker: &Worker, prompt_tokens: u64) -> bool {
 }
 
 struct Search<'a, 'r> {
+    registry: &'a Registry,
     router: &'r mut Router,
     policy: Policy,
     want: &'a Want<'a>,
@@ -191,7 +220,7 @@ struct Search<'a, 'r> {
     no_room: bool,
 }
 
-impl Search<'_, '_> {
+impl<'a> Search<'a, '_> {
     fn skip(&mut self, worker: &Worker, why: Skip) {
         if matches!(why, Skip::NoRoom { .. } | Skip::Avoided) {
             self.no_room = true;
@@ -217,11 +246,16 @@ impl Search<'_, '_> {
         found
     }
 
+    fn reach(&self) -> Reach<'a> {
+        let broken = &self.want.tried.broken;
+        Reach { registry: self.registry, broken, now: self.now }
+    }
+
     /// Why this request can not go to a worker in rotation.
     fn refusal(&self, worker: &Worker, blocks: u32) -> Option<Skip> {
-        if self.want.exclude.contains(&worker.slot) {
+        if self.want.tried.exclude.contains(&worker.slot) {
             Some(Skip::Excluded)
-        } else if self.want.avoid.contains(&worker.slot) {
+        } else if self.want.tried.avoid.contains(&worker.slot) {
             Some(Skip::Avoided)
         } else if blocks > worker.room() {
             Some(Skip::NoRoom { needs: blocks, has: worker.room() })
@@ -267,25 +301,28 @@ impl Search<'_, '_> {
     }
 
     fn reason(&self, reason: Reason) -> Reason {
-        let first = self.want.exclude.is_empty();
+        let first = self.want.tried.exclude.is_empty() && self.want.tried.broken.is_empty();
         if first || reason == Reason::Probe { reason } else { Reason::Failover }
     }
 
     fn disaggregated(&mut self, of_model: &[&Worker]) -> Option<Plan> {
         let decodes = self.in_rotation(of_model, WorkerRole::Decode);
         let prefills = self.in_rotation(of_model, WorkerRole::Prefill);
-        let usable: Vec<&Worker> =
-            prefills.iter().copied().filter(|p| !self.want.exclude.contains(&p.slot)).collect();
-        for worker in prefills.iter().filter(|p| self.want.exclude.contains(&p.slot)) {
+        let usable: Vec<&Worker> = prefills
+            .iter()
+            .copied()
+            .filter(|p| !self.want.tried.exclude.contains(&p.slot))
+            .collect();
+        for worker in prefills.iter().filter(|p| self.want.tried.exclude.contains(&p.slot)) {
             self.skip(worker, Skip::Excluded);
         }
-        let has_partner = |d: &Worker, prefills: &[&Worker]| {
-            prefills.iter().any(|p| pairing::check(&p.info, &d.info).is_ok())
-        };
-        if decodes.iter().any(|d| has_partner(d, &usable)) {
+        let (reach, pair_allowed) = (self.reach(), self.want.tried.whole != Whole::Only);
+        let has_partner =
+            |d: &Worker, prefills: &[&Worker]| prefills.iter().any(|p| reach.reaches(p, d).is_ok());
+        if pair_allowed && decodes.iter().any(|d| has_partner(d, &usable)) {
             // A prefill engine that is full is waited for rather than done without.
             let (full, open): (Vec<&Worker>, Vec<&Worker>) =
-                usable.iter().partition(|p| self.want.avoid.contains(&p.slot));
+                usable.iter().partition(|p| self.want.tried.avoid.contains(&p.slot));
             for worker in full {
                 self.skip(worker, Skip::Avoided);
             }
@@ -298,13 +335,19 @@ impl Search<'_, '_> {
                 skipped: std::mem::take(&mut self.skipped),
             });
         }
-        if !self.want.alone_allowed {
+        if self.want.tried.whole == Whole::Never {
             return None;
         }
-        let why = if usable.is_empty() { Alone::NoPrefill } else { Alone::NoPair };
+        let mut why = if usable.is_empty() { Alone::NoPrefill } else { Alone::NoPair };
         for (p, d) in usable.iter().flat_map(|p| decodes.iter().map(move |d| (p, d))) {
-            if let Err(mismatch) = pairing::check(&p.info, &d.info) {
-                self.skip(p, Skip::Mismatch(mismatch));
+            match reach.reaches(p, d) {
+                Err(skip @ Skip::NoLink { .. }) => {
+                    why = Alone::NoLink;
+                    self.skip(p, skip);
+                }
+                Err(skip) => self.skip(p, skip),
+                // Whoever is reached and not taken: hand-offs of this request are over.
+                Ok(()) => why = Alone::NoLink,
             }
         }
         let (_, engine) = self.holder(WorkerRole::Decode, &decodes, |_| true)?;
@@ -314,9 +357,9 @@ impl Search<'_, '_> {
     fn prefill_for(&mut self, decode: &Worker, prefills: &[&Worker]) -> Option<Pick> {
         let mut fitting = Vec::with_capacity(prefills.len());
         for worker in prefills {
-            match pairing::check(&worker.info, &decode.info) {
+            match self.reach().reaches(worker, decode) {
                 Ok(()) => fitting.push(*worker),
-                Err(mismatch) => self.skip(worker, Skip::Mismatch(mismatch)),
+                Err(why) => self.skip(worker, why),
             }
         }
         let candidates: Vec<Candidate<'_>> =
@@ -330,13 +373,32 @@ impl Search<'_, '_> {
     }
 
     fn unified(&mut self, of_model: &[&Worker]) -> Option<Plan> {
-        if !self.want.alone_allowed {
+        if self.want.tried.whole == Whole::Never {
             return None;
         }
         let workers = self.in_rotation(of_model, WorkerRole::Unified);
         let (_, engine) = self.holder(WorkerRole::Unified, &workers, |_| true)?;
         let skipped = std::mem::take(&mut self.skipped);
         Some(Plan::Alone { engine, why: Alone::Unified, skipped })
+    }
+}
+
+/// Who can hand over to whom, for one request at one time.
+#[derive(Clone, Copy)]
+struct Reach<'a> {
+    registry: &'a Registry,
+    broken: &'a [(Slot, Slot)],
+    now: Instant,
+}
+
+impl Reach<'_> {
+    fn reaches(self, prefill: &Worker, decode: &Worker) -> Result<(), Skip> {
+        pairing::check(&prefill.info, &decode.info).map_err(Skip::Mismatch)?;
+        let (p, d) = (prefill.slot, decode.slot);
+        if self.broken.contains(&(p, d)) || !self.registry.link_admits(self.now, p, d) {
+            return Err(Skip::NoLink { to: decode.info.id.clone() });
+        }
+        Ok(())
     }
 }
 

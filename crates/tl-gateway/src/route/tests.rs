@@ -138,9 +138,7 @@ struct Case {
     model: &'static str,
     demand: Demand,
     targets: Vec<Target>,
-    exclude: Vec<Slot>,
-    avoid: Vec<Slot>,
-    alone_allowed: bool,
+    tried: Tried,
 }
 
 impl Fleet {
@@ -162,9 +160,7 @@ impl Fleet {
             model: "m",
             demand: Demand { prompt_tokens: 30, answer_tokens: 10 },
             targets: Vec::new(),
-            exclude: Vec::new(),
-            avoid: Vec::new(),
-            alone_allowed: true,
+            tried: Tried::default(),
         };
         change(&mut case);
         let want = Want {
@@ -172,9 +168,7 @@ impl Fleet {
             key: b"key",
             demand: case.demand,
             targets: &case.targets,
-            exclude: &case.exclude,
-            avoid: &case.avoid,
-            alone_allowed: case.alone_allowed,
+            tried: &case.tried,
         };
         let policy = policy(RoutePolicy::LeastOutstanding);
         let plan = plan(&self.registry, &mut self.router, policy, &want, self.t0 + MS * 1000);
@@ -236,11 +230,11 @@ fn what_can_never_fit_is_too_long_and_not_a_wait() {
 fn without_prefill_decode_serves_alone_and_says_why() {
     let mut fleet = Fleet::new(&[d("d", 200)]);
     assert_eq!(fleet.plan(|_| {}), "d alone: no prefill engine in rotation");
-    assert_eq!(fleet.plan(|w| w.alone_allowed = false), "NoWorker");
+    assert_eq!(fleet.plan(|w| w.tried.whole = Whole::Never), "NoWorker");
     let mut fleet = Fleet::new(&[p("p", 100), d("d", 200)]);
     let slot = fleet.slot("p");
     assert_eq!(
-        fleet.plan(|w| w.exclude = vec![slot]),
+        fleet.plan(|w| w.tried.exclude = vec![slot]),
         "d alone: no prefill engine in rotation; p failed this request before"
     );
     for _ in 0..breaker::TRIP {
@@ -259,7 +253,7 @@ fn only_pairs_that_agree_are_formed() {
     let mut fleet = Fleet::new(&[p("p1", 100), other.clone(), d("d1", 200), d2]);
     let busy = fleet.slot("d1");
     assert!(fleet.plan(|_| {}).starts_with("p1 -> d1"));
-    assert!(fleet.plan(|w| w.exclude = vec![busy]).starts_with("p2 -> d2"));
+    assert!(fleet.plan(|w| w.tried.exclude = vec![busy]).starts_with("p2 -> d2"));
     let mut fleet = Fleet::new(&[other, d("d1", 200)]);
     let plan = fleet.plan(|_| {});
     assert!(plan.starts_with("d1 alone: no prefill engine pairs"), "{plan}");
@@ -272,7 +266,7 @@ fn only_pairs_that_agree_are_formed() {
         WorkerStatus { model_fingerprint: 9, ..d("d2", 210) },
     ]);
     let full = pairs.slot("p1");
-    assert!(pairs.plan(|w| w.avoid = vec![full]).starts_with("p2 -> d2"));
+    assert!(pairs.plan(|w| w.tried.avoid = vec![full]).starts_with("p2 -> d2"));
     // A decode engine without a partner is passed over while another has one.
     let lonely = WorkerStatus { block_size: 32, ..d("d0", 220) };
     let mut fleet = Fleet::new(&[p("p1", 100), lonely, d("d1", 200)]);
@@ -280,14 +274,57 @@ fn only_pairs_that_agree_are_formed() {
 }
 
 #[test]
+fn a_way_that_fails_is_left_out_and_its_engines_are_not() {
+    let mut fleet = Fleet::new(&[p("p1", 100), p("p2", 110), d("d1", 200), d("d2", 210)]);
+    let slots = ["p1", "p2", "d1", "d2"].map(|id| fleet.slot(id));
+    let [p1, p2, d1, d2] = slots;
+    assert_eq!(fleet.plan(|_| {}), "p1 -> d1 (3 blocks)");
+    // Of this request.
+    let around = fleet.plan(|w| w.tried.broken = vec![(p1, d1)]);
+    assert_eq!(around, "p2 -> d1 (3 blocks); p1 its hand-offs to d1 fail");
+    let around = fleet.plan(|w| w.tried.broken = vec![(p1, d1), (p2, d1)]);
+    assert_eq!(around, "p1 -> d2 (3 blocks)");
+    let all = vec![(p1, d1), (p2, d1), (p1, d2), (p2, d2)];
+    let alone = fleet.plan(|w| w.tried.broken = all.clone());
+    assert!(alone.starts_with("d1 alone: hand-offs from the prefill engines fail"), "{alone}");
+    let whole = fleet.plan(|w| w.tried.whole = Whole::Only);
+    assert!(whole.starts_with("d1 alone: hand-offs"), "{whole}");
+    let never =
+        fleet.plan(|w| w.tried = Tried { broken: all, whole: Whole::Never, ..Tried::default() });
+    assert_eq!(never.split(';').next(), Some("NoWorker"));
+    // Of any request: the way has a breaker, and comes back by one hand-off.
+    let at = |ms: u32| MS * ms;
+    for _ in 0..breaker::TRIP {
+        for d in [d1, d2] {
+            fleet.registry.link_failed(fleet.t0 + at(900), p1, d);
+        }
+    }
+    assert!(fleet.plan(|_| {}).starts_with("p2 -> d1"));
+    for d in [d1, d2] {
+        for _ in 0..breaker::TRIP {
+            fleet.registry.link_failed(fleet.t0 - at(100), p2, d);
+        }
+    }
+    assert!(fleet.plan(|_| {}).starts_with("p2 -> d1"), "its pause is over");
+    fleet.registry.link_entered(fleet.t0 + at(950), p2, d1);
+    fleet.registry.link_entered(fleet.t0 + at(950), p2, d2);
+    assert!(fleet.plan(|_| {}).starts_with("d1 alone: hand-offs"), "one at a time");
+    fleet.registry.link_succeeded(p2, d1);
+    assert!(fleet.plan(|_| {}).starts_with("p2 -> d1"));
+}
+
+#[test]
 fn nobody_full_and_unknown_are_three_answers() {
     let mut fleet = Fleet::new(&[p("p", 100), d("d", 200)]);
     assert_eq!(fleet.plan(|w| w.model = "x"), "UnknownModel");
     let slot = fleet.slot("d");
-    assert_eq!(fleet.plan(|w| w.exclude = vec![slot]), "NoWorker; d failed this request before");
-    assert_eq!(fleet.plan(|w| w.avoid = vec![slot]), "NoRoom; d was full a moment ago");
+    assert_eq!(
+        fleet.plan(|w| w.tried.exclude = vec![slot]),
+        "NoWorker; d failed this request before"
+    );
+    assert_eq!(fleet.plan(|w| w.tried.avoid = vec![slot]), "NoRoom; d was full a moment ago");
     let p_slot = fleet.slot("p");
-    let full_p = fleet.plan(|w| w.avoid = vec![p_slot]);
+    let full_p = fleet.plan(|w| w.tried.avoid = vec![p_slot]);
     assert_eq!(full_p, "NoRoom; p was full a moment ago", "not done without");
     fleet.registry.beat(fleet.t0, &WorkerStatus { draining: true, ..d("d", 200) }).unwrap();
     assert_eq!(fleet.plan(|_| {}), "NoWorker; d draining");
@@ -299,11 +336,11 @@ fn targets_say_what_comes_first() {
     assert_eq!(fleet.plan(|_| {}), "p -> d (3 blocks)");
     assert_eq!(fleet.plan(|w| w.targets = vec![Target::Unified]), "u alone: unified");
     let slot = fleet.slot("d");
-    let plan = fleet.plan(|w| w.exclude = vec![slot]);
+    let plan = fleet.plan(|w| w.tried.exclude = vec![slot]);
     assert!(plan.starts_with("u alone: unified"), "{plan}");
     let only = fleet.plan(|w| {
         w.targets = vec![Target::Disaggregated];
-        w.exclude = vec![slot];
+        w.tried.exclude = vec![slot];
     });
     assert!(only.starts_with("NoWorker"), "{only}");
 }

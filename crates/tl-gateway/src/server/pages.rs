@@ -12,7 +12,7 @@ use tl_api::error::ApiError;
 use super::api;
 use super::shared::{Shared, now};
 use crate::registry::pairing;
-use crate::registry::{Worker, WorkerRole};
+use crate::registry::{Registry, Worker, WorkerRole};
 
 fn text(status: StatusCode, kind: &'static str, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
@@ -62,14 +62,21 @@ fn state(worker: &Worker, now: std::time::Instant) -> &'static str {
     }
 }
 
-/// Pairs that are refused, as `(prefill, decode, reason)`.
-fn refused_pairs<'a>(workers: &[&'a Worker]) -> Vec<(&'a str, &'a str, String)> {
+/// Pairs that are not formed, as `(prefill, decode, reason)`.
+fn refused_pairs<'a>(
+    registry: &Registry,
+    workers: &[&'a Worker],
+    now: std::time::Instant,
+) -> Vec<(&'a str, &'a str, String)> {
     let of = |role| workers.iter().filter(move |w| w.info.role == role);
     let mut refused = Vec::new();
     for p in of(WorkerRole::Prefill) {
         for d in of(WorkerRole::Decode).filter(|d| d.info.model == p.info.model) {
             if let Err(mismatch) = pairing::check(&p.info, &d.info) {
                 refused.push((p.info.id.as_str(), d.info.id.as_str(), mismatch.to_string()));
+            } else if !registry.link_admits(now, p.slot, d.slot) {
+                let why = "its hand-offs failed a moment ago".to_owned();
+                refused.push((p.info.id.as_str(), d.info.id.as_str(), why));
             }
         }
     }
@@ -82,7 +89,7 @@ pub(crate) async fn workers_json(State(shared): State<Arc<Shared>>) -> Response 
     let registry = shared.fleet.registry.lock();
     let workers: Vec<&Worker> = registry.live(now).collect();
     let data: Value = workers.iter().map(|w| worker_json(w, now)).collect();
-    let pairs: Value = refused_pairs(&workers)
+    let pairs: Value = refused_pairs(&registry, &workers, now)
         .into_iter()
         .map(|(p, d, why)| json!({"prefill": p, "decode": d, "reason": why}))
         .collect();
@@ -167,7 +174,7 @@ pub(crate) async fn workers_page(State(shared): State<Arc<Shared>>) -> Response 
         );
     }
     let mut pairs = String::new();
-    for (p, d, why) in refused_pairs(&workers) {
+    for (p, d, why) in refused_pairs(&registry, &workers, now) {
         let (p, d, why) = (escaped(p), escaped(d), escaped(&why));
         pairs.push_str(&format!("<p class=failing>{p} and {d} are not paired: {why}</p>\n"));
     }

@@ -15,7 +15,9 @@ use super::peers::Peers;
 use super::story::Stories;
 use crate::registry::ledger::Ticket;
 use crate::registry::{Registry, Slot, WorkerRole};
-use crate::route::{self, Alone, Blocked, Demand, Pick, Plan, Policy, Router, Skipped, Want};
+use crate::route::{
+    self, Alone, Blocked, Demand, Pick, Plan, Policy, Router, Skipped, Tried, Want,
+};
 
 /// The time all of the gateway goes by. tokio's, so that tests can pause it.
 pub(crate) fn now() -> Instant {
@@ -132,6 +134,24 @@ impl Shared {
         }
     }
 
+    /// A hand-off that did not arrive, whosever fault it is.
+    pub(crate) fn blame_link(&self, prefill: Slot, decode: Slot, why: &str) {
+        let mut registry = self.fleet.registry.lock();
+        let left = registry.link_failed(now(), prefill, decode);
+        let id = |slot| registry.worker(slot).map(|w| w.info.id.clone()).unwrap_or_default();
+        let (prefill, decode) = (id(prefill), id(decode));
+        drop(registry);
+        if left {
+            tracing::warn!(%prefill, %decode, why, "hand-offs failed in a row: the way is left out");
+        } else {
+            tracing::info!(%prefill, %decode, why, "a hand-off failed");
+        }
+    }
+
+    pub(crate) fn praise_link(&self, prefill: Slot, decode: Slot) {
+        self.fleet.registry.lock().link_succeeded(prefill, decode);
+    }
+
     pub(crate) fn praise(&self, slot: Slot) {
         self.fleet.registry.lock().succeeded(slot);
     }
@@ -155,9 +175,7 @@ pub(crate) struct Ask {
     pub(crate) key: Vec<u8>,
     pub(crate) demand: Demand,
     pub(crate) targets: Vec<Target>,
-    pub(crate) exclude: Vec<Slot>,
-    pub(crate) avoid: Vec<Slot>,
-    pub(crate) alone_allowed: bool,
+    pub(crate) tried: Tried,
     /// When waiting for room ends.
     pub(crate) deadline: tokio::time::Instant,
 }
@@ -218,13 +236,13 @@ impl Fleet {
                 return (found, skipped);
             }
             let mut wake = ask.deadline.min(now + LOOK_AGAIN);
-            if !ask.avoid.is_empty() {
+            if !ask.tried.avoid.is_empty() {
                 wake = wake.min(avoid_until);
             }
             let _ = tokio::time::timeout_at(wake, changed).await;
             if tokio::time::Instant::now() >= avoid_until {
                 // Who was full then may have room now.
-                ask.avoid.clear();
+                ask.tried.avoid.clear();
             }
         }
     }
@@ -239,9 +257,7 @@ impl Fleet {
             key: &ask.key,
             demand: ask.demand,
             targets: &ask.targets,
-            exclude: &ask.exclude,
-            avoid: &ask.avoid,
-            alone_allowed: ask.alone_allowed,
+            tried: &ask.tried,
         };
         let now = now();
         let mut registry = self.registry.lock();
@@ -253,7 +269,10 @@ impl Fleet {
         };
         match plan {
             Plan::Pair { prefill, decode, skipped } => match (engage(decode), engage(prefill)) {
-                (Some(decode), Some(prefill)) => (Ok(Routed::Pair { prefill, decode }), skipped),
+                (Some(decode), Some(prefill)) => {
+                    registry.link_entered(now, prefill.pick.slot, decode.pick.slot);
+                    (Ok(Routed::Pair { prefill, decode }), skipped)
+                }
                 (decode, prefill) => {
                     // Their drop locks the registry.
                     drop(registry);
@@ -304,9 +323,7 @@ mod tests {
             key: Vec::new(),
             demand: Demand { prompt_tokens: 600, answer_tokens: 40 },
             targets: Vec::new(),
-            exclude: Vec::new(),
-            avoid: Vec::new(),
-            alone_allowed: true,
+            tried: Tried::default(),
             deadline: tokio::time::Instant::now() + wait,
         }
     }

@@ -26,7 +26,6 @@ fn fails(code: Code, message: &'static str) -> Prefill {
 
 #[tokio::test]
 async fn codes_of_prefill_decide_the_retry() {
-    let none = "503 server_error/no_capacity";
     let bad = "400 invalid_request_error/null";
     check_prefill(&[fails(Code::DataLoss, "kv transfer: SECRET")], "Hey", 2).await;
     check_prefill(&[fails(Code::NotFound, "kv transfer: SECRET")], "Hey", 2).await;
@@ -39,7 +38,9 @@ async fn codes_of_prefill_decide_the_retry() {
     check_prefill(&[fails(Code::Internal, "SECRET")], "ey", 1).await;
     check_prefill(&[fails(Code::Unimplemented, "SECRET")], "ey", 1).await;
     let lost = fails(Code::DataLoss, "SECRET");
-    check_prefill(&[lost.clone(), lost.clone(), lost], none, 3).await;
+    check_prefill(&[lost.clone(), lost.clone(), lost], "ey", 3).await;
+    let broken = fails(Code::Unavailable, "kv transfer: SECRET");
+    check_prefill(&[broken.clone(), broken], "ey", 2).await;
 }
 
 /// What a request got from `workers`, of which `full` say so, while room is waited for so long.
@@ -256,20 +257,42 @@ async fn an_engine_that_fails_again_and_again_leaves_rotation_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_decode_engine_that_no_push_reaches_leaves_rotation_and_the_prefill_engine_stays() {
+async fn a_way_that_no_push_gets_through_is_left_out_and_both_engines_stay() {
     let c = Cluster::start("p d1 d2").await;
+    let broken = fails(Code::Unavailable, "kv transfer: refused");
     // The least loaded is d1 each time; whoever it is, the next attempt goes to d2.
     for _ in 0..3 {
-        c.engine("p").prefill(&[fails(Code::Unavailable, "kv transfer: refused"), Prefill::Ok]);
+        c.engine("p").prefill(&[broken.clone(), Prefill::Ok]);
         assert_eq!(c.chat(json!({})).await.text(), "Hey");
     }
-    assert_ne!(c.worker("d1").await["state"], "healthy");
-    assert_eq!(c.worker("p").await["state"], "healthy");
+    let refused = c.refused_pairs().await;
+    assert_eq!(refused.as_array().map(Vec::len), Some(1), "{refused}");
+    assert_eq!(
+        (refused[0]["prefill"].as_str(), refused[0]["decode"].as_str()),
+        (Some("p"), Some("d1"))
+    );
+    for worker in c.workers().await {
+        assert_eq!(worker["state"], "healthy", "{worker}");
+    }
     c.until("it comes back", async |c| {
         assert_eq!(c.chat(json!({})).await.text(), "Hey");
-        c.worker("d1").await["state"] == "healthy"
+        c.refused_pairs().await == json!([])
     })
     .await;
+    assert_eq!(c.metric("tl_gateway_decode_alone_total").await, 0.0);
+    c.until_clean().await;
+}
+
+#[tokio::test]
+async fn while_every_way_is_broken_decode_engines_serve_whole() {
+    let c = Cluster::start("p d1 d2").await;
+    c.engine("p").prefill(&vec![fails(Code::Unavailable, "kv transfer: refused"); 64]);
+    for _ in 0..8 {
+        assert_eq!(c.chat(json!({})).await.text(), "ey");
+        assert_eq!(c.chat_stream().await.finish().await.0, "ey|stop done");
+    }
+    let tried = c.world.count("p prefill");
+    assert!((6..16).contains(&tried), "{tried} hand-offs: ways that fail are left out for a while");
     c.until_clean().await;
 }
 

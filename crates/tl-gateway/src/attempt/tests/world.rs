@@ -23,9 +23,7 @@ struct World {
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 enum Pending {
-    Route {
-        alone: bool,
-    },
+    Route(Whole),
     Prefill,
     Decode,
     #[default]
@@ -37,9 +35,7 @@ impl World {
         for action in actions {
             assert_eq!(self.ends, 0, "nothing comes after the end");
             match action {
-                Action::Route { alone_allowed, .. } => {
-                    self.pending = Pending::Route { alone: alone_allowed };
-                }
+                Action::Route(tried) => self.pending = Pending::Route(tried.whole),
                 Action::Prefill { handle, .. } => {
                     let known = self.handles.insert(handle.clone(), true);
                     assert!(known.is_none(), "handles are fresh");
@@ -82,6 +78,7 @@ impl World {
                 }
                 Action::CancelPrefill { .. } | Action::StopDecode => {}
                 Action::Blame(_) | Action::Praise(_) => {}
+                Action::BlameLink { .. } | Action::PraiseLink { .. } => {}
             }
         }
     }
@@ -89,10 +86,15 @@ impl World {
     fn fact(&mut self, roll: u8) -> Fact {
         let all = slots();
         match self.pending {
-            Pending::Route { alone } => match roll % 8 {
+            Pending::Route(whole) => match roll % 8 {
                 0 => Fact::NotRouted(Blocked::NoRoom),
                 1 => Fact::NotRouted(Blocked::NoWorker),
-                2 | 3 if alone => Fact::RoutedAlone { engine: all[usize::from(roll) % 6] },
+                2 | 3 if whole != Whole::Never => {
+                    Fact::RoutedAlone { engine: all[usize::from(roll) % 6] }
+                }
+                4..=7 if whole == Whole::Only => {
+                    Fact::RoutedAlone { engine: all[usize::from(roll) % 6] }
+                }
                 _ => {
                     self.next += 1;
                     let (p, d) = (usize::from(roll) % 3, 3 + usize::from(roll / 3) % 3);
@@ -106,7 +108,7 @@ impl World {
                 2 => Fact::PrefillFailed(PrefillFailure::DecodeRefuses),
                 3 => Fact::PrefillFailed(PrefillFailure::DecodeFull),
                 12 => Fact::PrefillFailed(PrefillFailure::PrefillFull),
-                4 => Fact::PrefillFailed(PrefillFailure::DecodeFault),
+                4 => Fact::PrefillFailed(PrefillFailure::LinkFault),
                 5 => Fact::PrefillFailed(PrefillFailure::PrefillFault),
                 6 => Fact::PrefillFailed(PrefillFailure::Deadline),
                 7 => Fact::PrefillFailed(PrefillFailure::Invalid),

@@ -24,8 +24,7 @@ use super::handover::{FirstDecoded, Job, Out, first_part};
 use super::shared::{Ask, Engaged, Load, Routed, Shared};
 use super::stream::DecodeStream;
 use crate::attempt::{Action, Attempt, DecodeFailure, End, Fact, PrefillFailure};
-use crate::registry::Slot;
-use crate::route::{Blocked, Pick, Skipped};
+use crate::route::{Blocked, Pick, Skipped, Tried};
 
 /// How long a prefill that was cancelled may take to say so.
 const LEAVE_GRACE: Duration = Duration::from_secs(5);
@@ -50,7 +49,7 @@ type Opening =
 
 enum Waiting {
     Nothing,
-    Route { exclude: Vec<Slot>, avoid: Vec<Slot>, alone_allowed: bool },
+    Route(Tried),
     Prefill(Prefilling),
     Open { opening: Opening, first_by: Instant },
     Decode(DecodeStream),
@@ -119,12 +118,12 @@ impl Driver {
 
     async fn carry_out(&mut self, action: Action) {
         match action {
-            Action::Route { exclude, avoid, alone_allowed } => {
+            Action::Route(tried) => {
                 self.current = None;
                 if self.attempt.attempts() > 0 {
                     self.shared.metrics.failover();
                 }
-                self.waiting = Waiting::Route { exclude, avoid, alone_allowed };
+                self.waiting = Waiting::Route(tried);
             }
             Action::Prefill { handle, .. } => self.begin_prefill(handle),
             Action::CancelPrefill { handle, .. } => self.cancel_prefill(handle),
@@ -141,6 +140,10 @@ impl Driver {
             Action::Release { handle, .. } => self.release(handle),
             Action::Blame(slot) => self.shared.blame(slot, &self.last_failure),
             Action::Praise(slot) => self.shared.praise(slot),
+            Action::BlameLink { prefill, decode } => {
+                self.shared.blame_link(prefill, decode, &self.last_failure);
+            }
+            Action::PraiseLink { prefill, decode } => self.shared.praise_link(prefill, decode),
             Action::End(end) => self.end(end).await,
         }
     }
@@ -161,15 +164,13 @@ impl Driver {
         }
         match &mut self.waiting {
             Waiting::Nothing => Fact::ClientGone,
-            Waiting::Route { exclude, avoid, alone_allowed } => {
+            Waiting::Route(tried) => {
                 let ask = Ask {
                     model: self.job.request.model.clone(),
                     key: self.job.key.clone(),
                     demand: self.job.demand,
                     targets: self.job.targets.clone(),
-                    exclude: std::mem::take(exclude),
-                    avoid: std::mem::take(avoid),
-                    alone_allowed: *alone_allowed,
+                    tried: std::mem::take(tried),
                     deadline: self.job.admit_by,
                 };
                 let admit = self.shared.fleet.admit(self.shared.policy(), ask);

@@ -107,10 +107,17 @@ impl Cluster {
         format!("http://{}{path}", self.at.http)
     }
 
-    pub(crate) async fn workers(&self) -> Vec<serde_json::Value> {
+    async fn admin_workers(&self) -> serde_json::Value {
         let answer = self.http.get(self.url("/admin/v1/workers")).send().await.unwrap();
-        let body: serde_json::Value = answer.json().await.unwrap();
-        body["data"].as_array().unwrap().clone()
+        answer.json().await.unwrap()
+    }
+
+    pub(crate) async fn workers(&self) -> Vec<serde_json::Value> {
+        self.admin_workers().await["data"].as_array().unwrap().clone()
+    }
+
+    pub(crate) async fn refused_pairs(&self) -> serde_json::Value {
+        self.admin_workers().await["refused_pairs"].take()
     }
 
     pub(crate) async fn worker(&self, name: &str) -> serde_json::Value {
