@@ -23,7 +23,6 @@ mod engine;
 mod error;
 mod event;
 mod expr;
-mod gate;
 mod pool;
 mod program;
 mod report;
@@ -36,7 +35,8 @@ mod world;
 
 use std::ops::ControlFlow;
 
-use serq_lang::ir::{Program, Trace, validate};
+use pool::shared;
+use serq_lang::ir::{CPool, Program, Trace, validate};
 
 pub use error::{Fault, RunError};
 pub use report::deadlock::{Deadlock, Held, Waiter};
@@ -64,6 +64,10 @@ pub struct Options {
     /// Whether iterations of an engine that decide nothing are run many at a time. It changes the
     /// time a run takes and no bit of its result.
     pub coalesce: bool,
+    /// Orders of simultaneous releases: where several leases end with one iteration of an engine, for
+    /// the time that happens of the given number, from 0, places in the order the run would take. A
+    /// real engine walks a set there.
+    pub releases: Vec<(u64, Vec<usize>)>,
 }
 
 impl Default for Options {
@@ -75,6 +79,7 @@ impl Default for Options {
             quantiles: Vec::new(),
             slo: Slo::default(),
             coalesce: true,
+            releases: Vec::new(),
         }
     }
 }
@@ -99,6 +104,29 @@ pub trait Observer {
 
     /// Asked once, before the run.
     fn wants_iterations(&self) -> bool {
+        false
+    }
+
+    /// Something happened to a session. Called only if [`Observer::wants_happenings`].
+    fn happened(&mut self, happening: &Happening) {
+        let _ = happening;
+    }
+
+    /// The memory of a step stage at a moment of an iteration, or while it is idle. Called only if
+    /// [`Observer::wants_happenings`].
+    fn engine(&mut self, state: &EngineState) {
+        let _ = state;
+    }
+
+    /// Several leases end with one iteration: see [`Options::releases`]. Called only if
+    /// [`Observer::wants_happenings`].
+    fn releases(&mut self, releases: &Releases<'_>) {
+        let _ = releases;
+    }
+
+    /// Asked once, before the run. An observer that wants them makes every iteration an event of its
+    /// own, which takes longer.
+    fn wants_happenings(&self) -> bool {
         false
     }
 
@@ -149,6 +177,85 @@ pub struct Tokens {
     pub turn: u64,
     pub prefill: bool,
     pub count: f64,
+    /// Units computed before these, in the allocation that the run grows; 0 if it grows none.
+    pub position: f64,
+}
+
+/// Something that happened to a session.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Happening {
+    /// Seconds.
+    pub time: f64,
+    /// Serial number of the session: for sessions given as data, their place in the list.
+    pub session: u64,
+    pub what: What,
+}
+
+/// What happened. Pools and stages are indices into the program's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum What {
+    /// It was allocated units of a pool, one for each pool of a hold, in the hold's order; a booking
+    /// when it is granted. `cached` units were there already.
+    Admitted { pool: usize, cached: f64 },
+    /// A hold of it gave way to a growth of this pool. Its tokens in the iteration that is being put
+    /// together, if there is one, are taken back.
+    Preempted { pool: usize },
+    /// A sample of a run was delivered: the last prefill token's, or a decode token's.
+    Sampled { stage: usize },
+    /// A run is over, whether the session waited for it or, preempted, for its admission.
+    RunOver { stage: usize },
+    /// The iteration that a run of steps ends with is over. With `ahead` the session hears of it
+    /// an iteration later.
+    StepsOver { stage: usize },
+    /// A hold ended and left a lease.
+    LeaseGranted { pool: usize },
+    /// The engine that minds a lease puts an iteration together with which the lease ends.
+    LeaseNoticed { pool: usize },
+    /// What was leased is given back.
+    LeaseEnded { pool: usize },
+    /// A booking that was granted is given up.
+    BookingEnded { pool: usize },
+    /// The time of an `until` has come. `shielded`: what it cuts is shielded, and goes on.
+    Cut { shielded: bool },
+}
+
+/// Leases that end together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Releases<'a> {
+    /// Number of such events before this one.
+    pub group: u64,
+    /// Seconds.
+    pub time: f64,
+    /// Index into the program's stages.
+    pub stage: usize,
+    /// Serial numbers of the sessions whose leases these are, in the run's own order: as they were told,
+    /// then as they were granted.
+    pub sessions: &'a [u64],
+}
+
+/// An engine's memory at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EngineState {
+    /// Seconds.
+    pub time: f64,
+    /// Index into the program's stages.
+    pub stage: usize,
+    pub phase: Phase,
+    /// Units of the stage's memory that nobody holds; cached ones are among them. `None` without a
+    /// memory.
+    pub free: Option<f64>,
+}
+
+/// When it is looked at an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// An iteration was put together and begins now.
+    PutTogether,
+    /// An iteration is over, its results are delivered (with `ahead`, those of the one before), and
+    /// the sessions that were waiting for them have gone on as far as they could.
+    Delivered,
+    /// Nothing else happens at this instant, and no iteration is under way.
+    Idle,
 }
 
 /// How far a run is.
@@ -180,8 +287,15 @@ pub fn run(
 ) -> Result<Report, RunError> {
     validate(program).map_err(RunError::Invalid)?;
     let settings = settings(program, options)?;
-    if let Some(missing) = gate::missing(program) {
-        let text = format!("the program has {missing}, which this version does not run");
+    let large = |p: &&CPool| p.shared && p.block.is_some_and(|b| p.cap / b > shared::MOST_BLOCKS);
+    if let Some(pool) = program.pools.iter().find(large) {
+        let text = format!(
+            "shared pool `{}` has {} units in blocks of {}: at most {} blocks can be run",
+            pool.name,
+            pool.cap,
+            pool.block.unwrap_or(1.0),
+            shared::MOST_BLOCKS
+        );
         return Err(RunError::Options(text));
     }
     if let Some(Trace::File(name)) = &program.trace {
@@ -190,6 +304,7 @@ pub fn run(
     }
     let (compiled, plans, capacities) = program::compile(program);
     let mut engine = engine::Engine::new(&compiled, (plans, capacities), settings, observer);
+    engine.releases_in = &options.releases;
     engine.run()?;
     Ok(report::make(&mut engine, &options.quantiles))
 }

@@ -5,14 +5,16 @@
 
 use serq_lang::ir::{Ctx, Fun};
 
+use crate::content::Hit;
 use crate::error::{Result, amount, amount_or_inf};
 use crate::expr::{Code, Env, Vars};
 use crate::pool::Pool;
+use crate::pool::lease::Minded;
 use crate::program::StepPlan;
 use crate::rng::Rng;
 use crate::session::Session;
 use crate::stage::flow::Flows;
-use crate::stage::{Job, Kind, Mode, Stage};
+use crate::stage::{Job, Kind, Stage};
 
 #[derive(Debug, Default)]
 pub(crate) struct World {
@@ -28,10 +30,24 @@ pub(crate) struct World {
     /// By number; numbers of finished jobs are used again.
     pub(crate) jobs: Vec<Job>,
     pub(crate) flows: Flows,
-    /// The admission attempt under way: its stage and the tokens left in that iteration.
-    pub(crate) attempt: Option<(u32, f64)>,
+    /// Leases that only their bound ends and that no engine minds.
+    pub(crate) abandoned: Vec<Minded>,
+    /// The admission attempt under way, of a stage's scheduler.
+    pub(crate) attempt: Option<Attempt>,
+    /// What the session of an attempt finds in shared pools.
+    pub(crate) hits: Vec<(u32, Hit)>,
     /// Per stage: how it iterates.
     pub(crate) plans: Vec<Option<StepPlan>>,
+}
+
+/// An attempt to admit somebody into an iteration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) stage: u32,
+    /// Tokens left in the iteration.
+    pub(crate) left: f64,
+    /// Its chunk, 0 for none.
+    pub(crate) chunk: f64,
 }
 
 impl World {
@@ -51,16 +67,62 @@ impl World {
             Fun::Free => p.cap - p.used,
             Fun::Cachedin => session.map_or(0.0, |s| self.cached_in(s, pool)),
             Fun::Holders => p.holders as f64,
+            Fun::Owed => self.owed(pool),
             Fun::Queued => p.queue.len() as f64,
             _ => f64::NAN,
         }
     }
 
-    /// Units of the session's own prefix in a pool.
+    /// Units of the session's own prefix in a pool; in a shared one, those that anybody left which
+    /// the session's content begins with.
     pub(crate) fn cached_in(&self, session: u32, pool: u32) -> f64 {
-        self.sessions[session as usize]
-            .own_entry(pool)
-            .map_or(0.0, |e| self.pools[pool as usize].cache.size(e))
+        let (s, p) = (&self.sessions[session as usize], &self.pools[pool as usize]);
+        match &p.shared {
+            Some(shared) => shared.found(&s.chain, s.chain_stamp),
+            None => s.own_entry(pool).map_or(0.0, |e| p.cache.size(e)),
+        }
+    }
+
+    pub(crate) fn admission(&self, session: Option<u32>) -> f64 {
+        session.map_or(0.0, |s| self.sessions[s as usize].admission as f64)
+    }
+
+    /// Units that an amount takes of the free ones, with the hit of the attempt under way.
+    pub(crate) fn taking(&self, pool: u32, n: f64) -> f64 {
+        let p = &self.pools[pool as usize];
+        match (&p.shared, self.hits.iter().find(|(of, _)| *of == pool)) {
+            (Some(shared), Some((_, hit))) if n >= 0.0 => shared.needed(hit, n),
+            _ => p.round_up(n),
+        }
+    }
+
+    /// What prefills under way still need of a pool.
+    fn owed(&self, pool: u32) -> f64 {
+        let mut owed = 0.0;
+        for stage in &self.stages {
+            let Kind::Step(step) = &stage.kind else { continue };
+            for &id in &step.residents {
+                let job = &self.jobs[id as usize];
+                let left = job.unscheduled_prefill();
+                let (Some(s), Some(claim)) = (job.session, job.growing) else { continue };
+                let c = &self.sessions[s as usize].claims[claim as usize];
+                if c.pool == pool && left > 0.0 {
+                    let whole = self.pools[pool as usize].round_up(c.position + left);
+                    owed += (whole - c.alloc).max(0.0);
+                }
+            }
+        }
+        owed
+    }
+
+    /// Tokens that a newcomer who wants `n` gets of a stage's iteration.
+    pub(crate) fn share(&self, code: &Code, stage: u32, n: f64, rng: &mut Rng) -> Result<f64> {
+        let (left, chunk) = match self.attempt.filter(|a| a.stage == stage) {
+            Some(attempt) => (attempt.left, attempt.chunk),
+            None => self.room(code, stage, rng)?,
+        };
+        let share = if n < left { n } else { left };
+        Ok(if chunk > 0.0 && chunk < share { chunk } else { share })
     }
 
     pub(crate) fn stage_observable(&self, fun: Fun, stage: u32) -> f64 {
@@ -113,7 +175,10 @@ impl World {
                     .map(|j| (j.work - j.rate * passed).max(0.0))
                     .sum()
             }
-            Kind::Step(step) => step.residents.iter().map(|j| self.jobs[*j as usize].work).sum(),
+            Kind::Step(step) => {
+                let left = |j: &u32| self.jobs[*j as usize].left();
+                step.residents.iter().map(left).sum()
+            }
         }
     }
 
@@ -131,19 +196,24 @@ impl World {
     /// Inside an admission attempt of the stage, the tokens its iteration has left; else what its
     /// budget would leave beside its residents.
     pub(crate) fn budget_left(&self, code: &Code, stage: u32, rng: &mut Rng) -> Result<f64> {
-        if let Some((of, left)) = self.attempt
-            && of == stage
+        if let Some(attempt) = self.attempt
+            && attempt.stage == stage
         {
-            return Ok(left);
+            return Ok(attempt.left);
         }
-        let Some(plan) = &self.plans[stage as usize] else { return Ok(0.0) };
-        let Kind::Step(step) = &self.stages[stage as usize].kind else { return Ok(0.0) };
+        Ok(self.room(code, stage, rng)?.0)
+    }
+
+    /// What a stage's budget would leave beside its residents, and its chunk.
+    fn room(&self, code: &Code, stage: u32, rng: &mut Rng) -> Result<(f64, f64)> {
+        let Some(plan) = &self.plans[stage as usize] else { return Ok((0.0, 0.0)) };
+        let Kind::Step(step) = &self.stages[stage as usize].kind else { return Ok((0.0, 0.0)) };
         let vars = self.residents_vars(stage);
         let env = Env::stage(&vars);
         let budget = amount_or_inf(code.eval(plan.budget, self, &env, rng)?, "a budget")?;
         let chunk = amount(code.eval(plan.chunk, self, &env, rng)?, "a chunk")?;
         let taken: f64 = step.residents.iter().map(|j| self.jobs[*j as usize].wants(chunk)).sum();
-        Ok((budget - taken).max(0.0))
+        Ok(((budget - taken).max(0.0), chunk))
     }
 
     /// Context variables over all residents of a step stage.
@@ -155,7 +225,7 @@ impl World {
         for &j in &step.residents {
             let job = &self.jobs[j as usize];
             let held = self.held(job.session, memory);
-            if job.mode == Mode::Decode {
+            if job.decodes() {
                 decoders += 1;
                 kvb += held;
             } else {

@@ -64,6 +64,22 @@ impl Chain {
         }
     }
 
+    /// Whether it has no end that any clock could reach; nothing can be appended then.
+    pub fn is_endless(&self) -> bool {
+        self.len == u64::MAX
+    }
+
+    /// Becomes a chain of this one segment.
+    pub(crate) fn restart(&mut self, segment: Segment) {
+        self.clear();
+        self.push(segment);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.segments.clear();
+        self.len = 0;
+    }
+
     /// Tokens.
     pub fn len(&self) -> u64 {
         self.len

@@ -160,6 +160,11 @@ impl Pool {
         self.evictions
     }
 
+    /// Changes whenever what a chain finds may change.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Whole blocks that cover so many tokens.
     pub fn round_up(&self, tokens: u64) -> u64 {
         tokens.div_ceil(u64::from(self.block))
@@ -226,8 +231,9 @@ impl Pool {
 
     /// Takes blank blocks until `tokens` tokens have room.
     pub fn grow(&mut self, holder: &mut Holder, tokens: u64) -> Result<(), Short> {
-        self.room_for(self.lacking(holder, tokens))?;
-        self.version += 1;
+        let lacking = self.lacking(holder, tokens);
+        self.room_for(lacking)?;
+        self.version += u64::from(lacking > 0);
         self.fill(holder, tokens);
         Ok(())
     }
@@ -241,7 +247,6 @@ impl Pool {
         }
         let full = tokens / u64::from(self.block);
         let full = usize::try_from(full).unwrap_or(usize::MAX).min(holder.blocks.len());
-        self.version += 1;
         while holder.registered < full {
             let before = holder.registered.checked_sub(1).map(|i| holder.blocks[i]);
             let from = before.map_or(ROOT, |b| self.blocks[b as usize].content);
@@ -250,6 +255,7 @@ impl Pool {
                 return;
             };
             let b = holder.blocks[holder.registered];
+            self.version += 1;
             self.blocks[b as usize].content = node;
             self.copy_links.push_back(&mut self.table.node_mut(node).copies, b);
             holder.cursor = cursor;

@@ -10,7 +10,7 @@ pub(crate) mod invariant;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use serq_lang::ir::{CStageKind, Program};
+use serq_lang::ir::{CStageKind, Fun, Program};
 
 use crate::error::{Fault, Reason, Result, RunError, Subject};
 use crate::event::{Event, Heap};
@@ -22,10 +22,12 @@ use crate::rng::{Purpose, Rng};
 use crate::stage::{Kind, Mode, Stage};
 use crate::stats::{Requests, Samples, TimeAverage, Trend};
 use crate::world::World;
-use crate::{Observer, RunSettings};
+use crate::{EngineState, Happening, Observer, Phase, RunSettings, What};
 
 /// Events between two calls of the observer's progress.
 const PROGRESS_EVERY: u64 = 1 << 16;
+/// A bit above every sequence number.
+const LATE: u64 = 1 << 63;
 /// Rounds one instant may take to settle.
 const MOST_ROUNDS: u32 = 100_000;
 
@@ -52,6 +54,13 @@ pub(crate) struct Engine<'p> {
     pub(crate) admissions: u64,
     pub(crate) releases: u64,
     pub(crate) leases: u64,
+    /// Frames and chains of content, too.
+    pub(crate) frames: u64,
+    pub(crate) chains: u64,
+    /// Times that several leases ended with one iteration.
+    pub(crate) groups: u64,
+    /// Other orders for some of them.
+    pub(crate) releases_in: &'p [(u64, Vec<usize>)],
     pub(crate) preemptions: u64,
     /// Sessions that joined the queue of a pool no stage serves.
     pub(crate) plain_news: u64,
@@ -74,6 +83,10 @@ pub(crate) struct Engine<'p> {
     pub(crate) stillborn_at: f64,
     /// Whether the observer sees every iteration.
     pub(crate) trace_iterations: bool,
+    /// Whether it is told what happens, step by step.
+    pub(crate) watched: bool,
+    /// The engine whose iteration ended with this event, for the observer.
+    pub(crate) delivered: Option<u32>,
     /// Buffer: jobs an iteration finished.
     pub(crate) done: Vec<u32>,
     /// Stages that need a look when an instant settles.
@@ -111,6 +124,8 @@ impl<'p> Engine<'p> {
             c,
             w: world,
             trace_iterations: observer.wants_iterations(),
+            watched: observer.wants_happenings(),
+            delivered: None,
             observer,
             settings,
             seed,
@@ -131,6 +146,10 @@ impl<'p> Engine<'p> {
             admissions: 0,
             releases: 0,
             leases: 0,
+            frames: 0,
+            chains: 0,
+            groups: 0,
+            releases_in: &[],
             preemptions: 0,
             plain_news: 0,
             coming: 0,
@@ -241,6 +260,8 @@ impl<'p> Engine<'p> {
             Event::Flow { job, epoch } => self.finish_flow(job, epoch)?,
             Event::IterEnd { stage } => self.end_iteration(stage)?,
             Event::LeaseEnd { session, lease } => self.expire(session, lease)?,
+            Event::Deadline { session, frame } => self.deadline(session, frame)?,
+            Event::Come { number } => self.spawn_as(Some(number))?,
             Event::EndWarmup => self.end_warmup(),
         }
         self.settle()?;
@@ -255,6 +276,14 @@ impl<'p> Engine<'p> {
         // An infinite time never comes.
         if at < f64::INFINITY {
             self.events.push(at, self.scheduled, event);
+        }
+    }
+
+    /// The same, to come after every other event of its time.
+    pub(crate) fn schedule_late(&mut self, at: f64, event: Event) {
+        self.scheduled += 1;
+        if at < f64::INFINITY {
+            self.events.push(at, LATE | self.scheduled, event);
         }
     }
 
@@ -286,6 +315,9 @@ impl<'p> Engine<'p> {
     fn settle(&mut self) -> Result<()> {
         for _ in 0..MOST_ROUNDS {
             self.settle_sessions()?;
+            if let Some(stage) = self.delivered.take() {
+                self.show_engine(stage, Phase::Delivered);
+            }
             let plain = self.plain_news;
             let now = self.w.now;
             let pending = self.events.next().is_some_and(|t| t <= now);
@@ -312,6 +344,9 @@ impl<'p> Engine<'p> {
                 self.share_flows();
             }
             if !again {
+                if self.watched && !pending {
+                    self.show_idle();
+                }
                 self.calm = self.settings.coalesce && self.c.coasts && self.is_calm();
                 return Ok(());
             }
@@ -352,8 +387,42 @@ impl<'p> Engine<'p> {
             !p.growers.is_empty() || (p.queue.len() > 0 && (plan.live || plan.admit_via.is_none()))
         };
         !self.trace_iterations
+            && !self.watched
             && !self.w.pools.iter().enumerate().any(waits)
             && !self.active_stages.iter().any(|&s| self.can_iterate(s) || self.is_dirty(s))
+    }
+
+    /// Tells the observer how many units of an engine's memory are free.
+    pub(crate) fn show_engine(&mut self, stage: u32, phase: Phase) {
+        if !self.watched {
+            return;
+        }
+        let memory = self.w.plans[stage as usize].as_ref().and_then(|p| p.memory);
+        let free = memory.map(|p| self.w.pool_observable(Fun::Free, p, None));
+        self.observer.engine(&EngineState { time: self.w.now, stage: stage as usize, phase, free });
+    }
+
+    fn show_idle(&mut self) {
+        for k in 0..self.active_stages.len() {
+            let stage = self.active_stages[k];
+            if matches!(&self.w.stages[stage as usize].kind, Kind::Step(step) if !step.running) {
+                self.show_engine(stage, Phase::Idle);
+            }
+        }
+    }
+
+    /// Tells the observer what happened to a session, by its serial number.
+    pub(crate) fn tell_of(&mut self, session: u64, what: What) {
+        if self.watched {
+            self.observer.happened(&Happening { time: self.w.now, session, what });
+        }
+    }
+
+    /// The same by its slot.
+    pub(crate) fn tell(&mut self, s: u32, what: What) {
+        if self.watched {
+            self.tell_of(self.w.sessions[s as usize].serial, what);
+        }
     }
 
     fn news(&self, stage: u32) -> u64 {

@@ -116,6 +116,10 @@ pub(crate) enum Event {
     IterEnd { stage: u32 },
     /// A lease's bound; stale if the session or the lease is gone.
     LeaseEnd { session: u32, lease: u64 },
+    /// A session's deadline; stale if the frame was left. After every other event of its instant.
+    Deadline { session: u32, frame: u64 },
+    /// A session given as data comes.
+    Come { number: u32 },
     /// Measurements start.
     EndWarmup,
 }

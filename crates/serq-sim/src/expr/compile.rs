@@ -9,12 +9,22 @@ use super::{Code, Expr, Node, Ref};
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     pub(crate) code: Code,
+    /// Whether a resident is judged, whose admission then is a variable of the moment.
+    judging: bool,
 }
 
 impl Builder {
     pub(crate) fn expr(&mut self, e: &CExpr) -> Expr {
         let node = self.node(e);
         self.push(node)
+    }
+
+    /// An expression that judges a resident.
+    pub(crate) fn judging(&mut self, e: &CExpr) -> Expr {
+        self.judging = true;
+        let e = self.expr(e);
+        self.judging = false;
+        e
     }
 
     pub(crate) fn reference(&mut self, r: &CRef) -> Ref {
@@ -47,6 +57,7 @@ impl Builder {
             CExpr::Num(v) => Node::Num(*v),
             CExpr::Attr(slot) => Node::Attr(*slot as u32),
             CExpr::Ctx(Ctx::Now) => Node::Now,
+            CExpr::Ctx(Ctx::Admission) if !self.judging => Node::Admission,
             CExpr::Ctx(var) => Node::Var(*var as u8),
             CExpr::Sample(dist, args) => {
                 let first = args.first().map_or(0, |a| self.child(a));
@@ -103,6 +114,14 @@ impl Builder {
                 self.code.reads_estimates |=
                     matches!(fun, Fun::EstLambda | Fun::EstRho | Fun::EstWait);
                 Node::Stage(fun, self.reference(r))
+            }
+            [CArg::Pool(r), CArg::Expr(a)] => {
+                let r = self.reference(r);
+                Node::Taking(r, self.child(a))
+            }
+            [CArg::Stage(r), CArg::Expr(a)] => {
+                let r = self.reference(r);
+                Node::Share(r, self.child(a))
             }
             [CArg::Stage(r), CArg::Expr(a), CArg::Expr(b)] => {
                 self.code.reads_estimates = true;

@@ -115,6 +115,17 @@ impl Code {
                 let stage = self.resolve(r, w, env, rng)?;
                 w.stage_observable(fun, stage)
             }
+            Node::Admission => w.admission(env.session),
+            Node::Taking(r, n) => {
+                let pool = self.resolve(r, w, env, rng)?;
+                let n = self.arg(n, w, env, rng)?;
+                w.taking(pool, n)
+            }
+            Node::Share(r, n) => {
+                let stage = self.resolve(r, w, env, rng)?;
+                let n = self.arg(n, w, env, rng)?;
+                w.share(self, stage, n, rng)?
+            }
             Node::Price(r, hit, more) => {
                 let stage = self.resolve(r, w, env, rng)?;
                 let hit = self.arg(hit, w, env, rng)?;

@@ -44,6 +44,12 @@ pub(crate) enum Node {
     /// An observable of a stage.
     Stage(Fun, Ref),
     Price(Ref, u32, u32),
+    /// Number of the session's latest admission.
+    Admission,
+    /// What an amount would take of a pool.
+    Taking(Ref, u32),
+    /// What a newcomer gets of a stage's iteration.
+    Share(Ref, u32),
 }
 
 /// Every expression of a program.

@@ -2,17 +2,20 @@
 //!
 //! A session waits in the queue of its hold's first pool. An attempt evaluates the head's units
 //! and reserves at that moment; it fits if every pool can allocate, all of its cache evicted if
-//! need be. The first head that does not fit blocks its queue.
+//! need be, and the hold's condition, if it has one, is met. The first head that does not fit blocks
+//! its queue.
 
+use crate::What;
 use crate::engine::Engine;
 use crate::error::{Reason, Result, Subject, amount, whole};
 use crate::expr::{Env, NO_VARS};
-use crate::pool::booking::State;
 use crate::pool::cache::Entry;
 use crate::pool::queue::{Keys, Who};
+use crate::pool::shared::NONE;
 use crate::session::exec::not_a_number;
 use crate::session::{Claim, Hold, Pending, Status};
 use crate::stage::Kind;
+use crate::world::Attempt as Admitting;
 use serq_lang::ir::Ctx;
 
 /// What came of an attempt.
@@ -27,14 +30,33 @@ pub(crate) enum Attempt {
     Rejected,
 }
 
+/// Where a session stands in a queue that it joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Ahead of everybody: it was preempted.
+    Front,
+    /// By the queue's keys, though it was preempted.
+    Back,
+    /// By the queue's keys, as who comes the first time.
+    New,
+}
+
 impl Engine<'_> {
-    /// A session reaches a hold: it is rejected if that can never fit, else it waits.
+    /// A session reaches a hold: it is rejected if that can never fit, else it waits. One that it has
+    /// booked it enters.
     pub(crate) fn reach_hold(&mut self, s: u32, plan: u32) -> Result<()> {
+        if self.c.holds[plan as usize].booked.is_some() {
+            return self.enter(s, plan);
+        }
         self.name_pools(s, plan)?;
-        if let Some(pool) = self.measure(s, plan)? {
+        let mut pending = std::mem::take(&mut self.w.sessions[s as usize].pending);
+        let over = self.measure(s, plan, &mut pending);
+        self.w.sessions[s as usize].pending = pending;
+        self.w.hits.clear();
+        if let Some(pool) = over? {
             return self.reject(s, pool);
         }
-        self.enqueue(s, false)
+        self.enqueue(s, Place::New)
     }
 
     /// Evaluates which pools a hold is on, into the session's pending claims.
@@ -59,20 +81,28 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Evaluates units and needs, in whole blocks, into the pending claims. Returns a pool whose
-    /// cap they exceed.
-    fn measure(&mut self, s: u32, plan: u32) -> Result<Option<u32>> {
+    /// Looks up what the session finds in shared pools, then evaluates units and needs, in whole blocks.
+    /// Returns a pool whose cap they exceed.
+    pub(crate) fn measure(
+        &mut self,
+        s: u32,
+        plan: u32,
+        pending: &mut [Pending],
+    ) -> Result<Option<u32>> {
+        if self.c.holds[plan as usize].shares {
+            self.look_up(s, plan, pending)?;
+        }
         let Engine { w, c, session_rng, .. } = self;
         let rng = &mut session_rng[s as usize];
         let mut over = None;
-        for (i, claim) in c.holds[plan as usize].claims.iter().enumerate() {
+        for (claim, pending) in c.holds[plan as usize].claims.iter().zip(pending) {
             let env = Env::session(w, s);
             let units = amount(c.code.eval(claim.units, w, &env, rng)?, "a hold's units")?;
             let reserve = match claim.reserve {
                 Some(e) => amount(c.code.eval(e, w, &env, rng)?, "a hold's reserve")?,
                 None => 0.0,
             };
-            let at = w.sessions[s as usize].pending[i].pool;
+            let at = pending.pool;
             let integral = c.pools[at as usize].integral;
             let units = whole(units, integral, "a hold's units")?;
             let reserve = whole(reserve, integral, "a hold's reserve")?;
@@ -81,11 +111,43 @@ impl Engine<'_> {
             if need > pool.cap {
                 over.get_or_insert(at);
             }
-            let pending = &mut w.sessions[s as usize].pending[i];
             pending.units = units;
             pending.need = need;
         }
         Ok(over)
+    }
+
+    /// What a session would find in the shared pools of a hold, for the attempt under way.
+    fn look_up(&mut self, s: u32, plan: u32, pending: &[Pending]) -> Result<()> {
+        let reuse = self.reuse(s, plan)?.unwrap_or(f64::INFINITY);
+        let w = &mut self.w;
+        w.hits.clear();
+        for claim in pending {
+            if let Some(shared) = &w.pools[claim.pool as usize].shared {
+                let hit = shared.hit(&w.sessions[s as usize].chain, reuse);
+                w.hits.push((claim.pool, hit));
+            }
+        }
+        Ok(())
+    }
+
+    /// How much of a cached prefix a hold may use; `None` for all of it.
+    fn reuse(&mut self, s: u32, plan: u32) -> Result<Option<f64>> {
+        let Some(e) = self.c.holds[plan as usize].reuse else { return Ok(None) };
+        let reuse = amount(self.value(s, e)?, "the prefix to reuse")?;
+        whole(reuse, self.c.holds[plan as usize].integral, "the prefix to reuse").map(Some)
+    }
+
+    /// Whether every pool has what is asked for, all of its cache evicted if need be.
+    fn all_fit(&self, pending: &[Pending]) -> bool {
+        let w = &self.w;
+        pending.iter().all(|c| {
+            let pool = &w.pools[c.pool as usize];
+            match (&pool.shared, w.hits.iter().find(|(p, _)| *p == c.pool)) {
+                (Some(shared), Some((_, hit))) => shared.needed(hit, c.need) <= shared.free(),
+                _ => pool.fits(c.need),
+            }
+        })
     }
 
     /// Whether a session at the head of a stage's queue does not fit and would not later, as long
@@ -95,13 +157,18 @@ impl Engine<'_> {
         if !self.c.holds[plan as usize].frozen {
             return Ok(false);
         }
-        self.w.attempt = Some((stage, left));
-        let over = self.measure(s, plan);
+        let chunk = match &self.w.stages[stage as usize].kind {
+            Kind::Step(step) => step.left().1,
+            _ => 0.0,
+        };
+        self.w.attempt = Some(Admitting { stage, left, chunk });
+        let mut pending = std::mem::take(&mut self.w.sessions[s as usize].pending);
+        let over = self.measure(s, plan, &mut pending);
+        let fits = self.all_fit(&pending);
+        self.w.sessions[s as usize].pending = pending;
         self.w.attempt = None;
-        let w = &self.w;
-        let fits = |c: &Pending| w.pools[c.pool as usize].fits(c.need);
         // A mistake is reported by the attempt itself.
-        Ok(matches!(over, Ok(None)) && !w.sessions[s as usize].pending.iter().all(fits))
+        Ok(matches!(over, Ok(None)) && !fits)
     }
 
     pub(crate) fn reject(&mut self, s: u32, pool: u32) -> Result<()> {
@@ -110,12 +177,13 @@ impl Engine<'_> {
         self.end_session(s)
     }
 
-    /// Joins the queue of the first pending pool; at its front after a preemption.
-    pub(crate) fn enqueue(&mut self, s: u32, front: bool) -> Result<()> {
+    /// Joins the queue of the first pending pool.
+    pub(crate) fn enqueue(&mut self, s: u32, place: Place) -> Result<()> {
         let now = self.w.now;
         let Some(first) = self.w.sessions[s as usize].pending.first() else { return Ok(()) };
         let p = first.pool;
         let plan = &self.c.pools[p as usize];
+        let front = place == Place::Front;
         let keys = if front || plan.queue.is_empty() || plan.live {
             None
         } else {
@@ -131,7 +199,7 @@ impl Engine<'_> {
             (false, None) => pool.queue.join(Who::Session(s)),
         }
         pool.note_queue(now);
-        if !front {
+        if place == Place::New {
             self.note_news(p);
         }
         Ok(())
@@ -223,45 +291,96 @@ impl Engine<'_> {
 
     /// Tries the head of a queue, for the scheduler of a stage if one serves it.
     fn admit_head(&mut self, p: u32, stage: Option<u32>) -> Result<Attempt> {
-        let s = match self.select(p)? {
-            None => return Ok(Attempt::Empty),
-            Some(Who::Booking(s)) => return self.grant(p, s),
-            Some(Who::Session(s)) => s,
-        };
+        let Some(who) = self.select(p)? else { return Ok(Attempt::Empty) };
+        let s = who.session();
         let pc = self.w.sessions[s as usize].pc;
-        self.w.attempt = stage.map(|stage| (stage, self.budget_of(stage)));
-        let outcome = self.attempt(p, s);
+        self.w.attempt = stage.map(|stage| self.admitting(stage));
+        let outcome = self.attempt(p, who);
         self.w.attempt = None;
+        self.w.hits.clear();
         outcome.map_err(|r| r.about(Subject::Op(pc)).of(s))
     }
 
-    fn budget_of(&self, stage: u32) -> f64 {
-        match &self.w.stages[stage as usize].kind {
+    fn admitting(&self, stage: u32) -> Admitting {
+        let (left, chunk) = match &self.w.stages[stage as usize].kind {
             Kind::Step(step) => step.left(),
-            _ => 0.0,
-        }
+            _ => (0.0, 0.0),
+        };
+        Admitting { stage, left, chunk }
     }
 
-    fn attempt(&mut self, p: u32, s: u32) -> Result<Attempt> {
-        let plan = self.pending_plan(s);
-        let over = self.measure(s, plan)?;
-        if let Some(pool) = over {
-            self.leave_queue(p, Who::Session(s));
+    fn attempt(&mut self, p: u32, who: Who) -> Result<Attempt> {
+        let s = who.session();
+        let (plan, booking) = match who {
+            Who::Session(_) => (self.pending_plan(s), None),
+            Who::Booking(_) => {
+                let Some(k) = self.w.sessions[s as usize].booking(p) else {
+                    return Ok(Attempt::Empty);
+                };
+                (self.w.sessions[s as usize].bookings[k].plan, Some(k))
+            }
+        };
+        let session = &mut self.w.sessions[s as usize];
+        let mut pending = match booking {
+            Some(k) => std::mem::take(&mut session.bookings[k].claims),
+            None => std::mem::take(&mut session.pending),
+        };
+        let over = self.measure(s, plan, &mut pending);
+        let fits = self.all_fit(&pending);
+        let session = &mut self.w.sessions[s as usize];
+        match booking {
+            Some(k) => session.bookings[k].claims = pending,
+            None => session.pending = pending,
+        }
+        if let Some(pool) = over? {
+            if booking.is_none() {
+                self.leave_queue(p, who);
+            }
             self.reject(s, pool)?;
             return Ok(Attempt::Rejected);
         }
-        let w = &self.w;
-        let fits = |c: &Pending| w.pools[c.pool as usize].fits(c.need);
-        if !w.sessions[s as usize].pending.iter().all(fits) {
+        if !fits {
             return Ok(Attempt::Blocked);
         }
-        let reuse = match self.c.holds[plan as usize].reuse {
-            Some(e) => {
-                let reuse = amount(self.value(s, e)?, "the prefix to reuse")?;
-                Some(whole(reuse, self.c.holds[plan as usize].integral, "the prefix to reuse")?)
+        let reuse = self.reuse(s, plan)?;
+        if let Some(when) = self.c.holds[plan as usize].when {
+            let when = self.value(s, when)?;
+            if when.is_nan() {
+                return Err(Reason::new(
+                    "when",
+                    "the condition of a hold is not a number".into(),
+                    "check the expression for a division by zero",
+                ));
             }
-            None => None,
-        };
+            if when == 0.0 {
+                return Ok(Attempt::Blocked);
+            }
+        }
+        match booking {
+            None => {
+                self.bind(s, plan)?;
+                self.leave_queue(p, who);
+                self.admit(s, plan, reuse)?;
+            }
+            Some(k) => {
+                // The session is elsewhere: what the grant sets waits until it comes to the hold.
+                let binds = &self.c.holds[plan as usize].binds;
+                let before: Vec<f64> = binds.iter().map(|b| *self.w.attr_mut(s, b.0)).collect();
+                self.bind(s, plan)?;
+                let mut bound = Vec::with_capacity(before.len());
+                for (bind, before) in binds.iter().zip(before) {
+                    bound.push(std::mem::replace(self.w.attr_mut(s, bind.0), before));
+                }
+                self.w.sessions[s as usize].bookings[k].binds = bound;
+                self.leave_queue(p, who);
+                self.grant(s, plan, reuse)?;
+            }
+        }
+        Ok(Attempt::Admitted)
+    }
+
+    /// Sets the attributes of a hold's bindings, in order.
+    fn bind(&mut self, s: u32, plan: u32) -> Result<()> {
         for (slot, e) in &self.c.holds[plan as usize].binds {
             let value = self.value(s, *e)?;
             if value.is_nan() {
@@ -269,9 +388,7 @@ impl Engine<'_> {
             }
             *self.w.attr_mut(s, *slot) = value;
         }
-        self.leave_queue(p, Who::Session(s));
-        self.admit(s, plan, reuse)?;
-        Ok(Attempt::Admitted)
+        Ok(())
     }
 
     pub(crate) fn leave_queue(&mut self, p: u32, who: Who) {
@@ -284,13 +401,12 @@ impl Engine<'_> {
     /// The plan of the hold a queued session waits for.
     pub(crate) fn pending_plan(&self, s: u32) -> u32 {
         match self.c.ops[self.w.sessions[s as usize].pc as usize] {
-            crate::program::Op::Hold(plan) | crate::program::Op::Enter(plan) => plan,
+            crate::program::Op::Hold(plan) => plan,
             _ => 0,
         }
     }
 
     fn admit(&mut self, s: u32, plan: u32, reuse: Option<f64>) -> Result<()> {
-        let now = self.w.now;
         self.admissions += 1;
         let record = self.admissions;
         let pending = std::mem::take(&mut self.w.sessions[s as usize].pending);
@@ -298,41 +414,90 @@ impl Engine<'_> {
         let mut cached = 0.0f64;
         for (i, claim) in pending.iter().enumerate() {
             let p = claim.pool;
-            let position = self.consume(s, p, reuse);
-            cached = cached.max(position);
-            self.make_room(p, claim.units)?;
-            let pool = &mut self.w.pools[p as usize];
-            pool.add_holder(now);
-            pool.allocate(now, claim.units);
-            pool.order.extend(self.c.pools[p as usize].keeps_order().then_some((record, s)));
-            pool.stats.admissions += 1;
-            let session = &mut self.w.sessions[s as usize];
-            if i == 0 && self.warm {
-                pool.stats.wait.add(now - session.queued_at);
-            }
-            session.claims.push(Claim {
-                pool: p,
-                alloc: claim.units,
-                position,
-                record,
-                since: now,
-                active: true,
-            });
+            let waited = (i == 0).then(|| self.w.now - self.w.sessions[s as usize].queued_at);
+            let claim = self.claim(s, claim, reuse, record, waited)?;
+            cached = cached.max(claim.position);
+            let keeps = self.c.pools[p as usize].keeps_order();
+            self.w.pools[p as usize].order.extend(keeps.then_some((record, s)));
+            self.w.sessions[s as usize].claims.push(claim);
         }
         let slot = self.c.slots.cached as u32;
         *self.w.attr_mut(s, slot) = cached;
         let session = &mut self.w.sessions[s as usize];
         session.pending = pending;
-        session.holds.push(Hold { plan, pc: session.pc, first, touched: false });
+        session.holds.push(Hold {
+            plan,
+            pc: session.pc,
+            first,
+            touched: false,
+            frames: session.frames.len() as u32,
+        });
         session.admission = record;
         session.pc += 1;
-        if self.c.holds[plan as usize].booked.is_some() {
-            let first = session.claims[first as usize].pool;
-            if let Some(k) = session.booking(first) {
-                session.bookings[k].state = State::Opened;
-            }
-        }
         self.wake(s)
+    }
+
+    /// Allocates what an attempt found to fit. `waited` is the time to enter for who waited in this
+    /// pool's queue.
+    pub(crate) fn claim(
+        &mut self,
+        s: u32,
+        claim: &Pending,
+        reuse: Option<f64>,
+        record: u64,
+        waited: Option<f64>,
+    ) -> Result<Claim> {
+        let (now, p) = (self.w.now, claim.pool);
+        let shared = self.w.pools[p as usize].shared.is_some();
+        let (alloc, position, holder) = if shared {
+            self.w.pools[p as usize].add_holder(now);
+            self.open_shared(p, claim.units)?
+        } else {
+            let position = self.consume(s, p, reuse);
+            self.make_room(p, claim.units)?;
+            let pool = &mut self.w.pools[p as usize];
+            pool.add_holder(now);
+            pool.allocate(now, claim.units);
+            (claim.units, position, NONE)
+        };
+        let pool = &mut self.w.pools[p as usize];
+        pool.stats.admissions += 1;
+        if let (Some(waited), true) = (waited, self.warm) {
+            pool.stats.wait.add(waited);
+        }
+        self.tell(s, What::Admitted { pool: p as usize, cached: position });
+        Ok(Claim {
+            pool: p,
+            alloc,
+            position,
+            record,
+            since: now,
+            active: true,
+            holder,
+            decided: position,
+            fed: 0,
+        })
+    }
+
+    /// Takes the blocks of the attempt's hit and blank ones: units, those found, and their holder.
+    fn open_shared(&mut self, p: u32, units: f64) -> Result<(f64, f64, u32)> {
+        let now = self.w.now;
+        let hit = self.w.hits.iter().position(|(of, _)| *of == p);
+        let pool = &mut self.w.pools[p as usize];
+        let opened = hit.zip(pool.shared.as_mut()).and_then(|(k, shared)| {
+            let (_, hit) = self.w.hits.swap_remove(k);
+            let found = hit.tokens() as f64;
+            let holder = shared.open(hit, units)?;
+            Some((shared.alloc(holder), found, holder))
+        });
+        pool.note_shared(now);
+        opened.ok_or_else(|| {
+            Reason::new(
+                "shared",
+                format!("pool `{}` has less than it had", self.c.pool_name(p as usize)),
+                "this is a mistake of the simulator: please report it",
+            )
+        })
     }
 
     /// Takes the session's own prefix out of the cache; what may not be reused of it stays, dead.

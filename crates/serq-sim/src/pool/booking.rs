@@ -1,50 +1,43 @@
 //! Allocations asked for in advance.
 //!
-//! A session that books stands in the queue of the booking's first pool and goes on; when the
-//! booking's turn comes it is allocated, and counts as used and as a holder, but belongs to no hold:
-//! it is nobody's resident and no victim. `enter` makes a hold of it, waiting if need be. From then
-//! on it is a hold like any other, except that done again after a preemption it asks for the units
-//! that were booked.
+//! A session that books a hold stands in its queue and goes on; when its turn comes the units are
+//! allocated, and count as used and as a holder, but belong to no hold: the session is no resident by
+//! them, and they are no victim. Coming to the hold makes it one of them, waiting for the grant if need be;
+//! preempted, it is admitted again as any hold.
 
+use crate::What;
 use crate::engine::Engine;
-use crate::error::{Reason, Result, amount, whole};
-use crate::expr::Env;
-use crate::pool::admission::Attempt;
+use crate::error::{Reason, Result};
 use crate::pool::queue::{Keys, Who};
 use crate::session::{Claim, Hold, Pending, Status};
 
-/// What became of a booking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// In the queue of its first pool.
-    Waiting,
-    /// Allocated.
-    Granted,
-    /// A hold was made of it.
-    Opened,
-    /// That hold was preempted: what it asks for when it is entered again.
-    Lapsed,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Booking {
+    /// The hold.
+    pub(crate) plan: u32,
+    /// What it asks for.
     pub(crate) claims: Vec<Pending>,
-    pub(crate) state: State,
-    /// Holds around the statement that booked.
+    /// What it has, once granted.
+    pub(crate) granted: Vec<Claim>,
+    /// What the grant set: attributes of the hold's bindings, and the units found.
+    pub(crate) binds: Vec<f64>,
+    pub(crate) cached: f64,
+    /// Admission number of the grant, 0 before.
+    pub(crate) record: u64,
+    /// Holds and frames around the statement that booked.
     pub(crate) depth: usize,
+    pub(crate) frames: usize,
     pub(crate) queued_at: f64,
-    granted_at: f64,
 }
 
 impl Booking {
-    /// The pool by which it is known.
+    /// The pool whose queue it is in.
     pub(crate) fn first(&self) -> u32 {
         self.claims[0].pool
     }
 
-    /// What it has allocated beside the session's holds.
-    pub(crate) fn granted(&self) -> &[Pending] {
-        if self.state == State::Granted { &self.claims } else { &[] }
+    pub(crate) fn waits(&self) -> bool {
+        self.record == 0
     }
 }
 
@@ -52,39 +45,14 @@ impl Engine<'_> {
     /// `book`; the session ends if it asks for more than there ever is.
     pub(crate) fn book(&mut self, s: u32, plan: u32) -> Result<()> {
         let now = self.w.now;
-        let Engine { w, c, session_rng, .. } = self;
-        let rng = &mut session_rng[s as usize];
-        let mut claims: Vec<Pending> = Vec::new();
-        let mut over = None;
-        for claim in &c.books[plan as usize] {
-            let env = Env::session(w, s);
-            let p = c.code.resolve(claim.pool, w, &env, rng)?;
-            if claims.iter().any(|other| other.pool == p) {
-                return Err(Reason::new(
-                    "hold-twice",
-                    format!("a booking names pool `{}` twice", c.pool_name(p as usize)),
-                    "claim the sum of the units once",
-                ));
-            }
-            let units = amount(c.code.eval(claim.units, w, &env, rng)?, "a booking's units")?;
-            let reserve = match claim.reserve {
-                Some(e) => amount(c.code.eval(e, w, &env, rng)?, "a booking's reserve")?,
-                None => 0.0,
-            };
-            let integral = c.pools[p as usize].integral;
-            let units = whole(units, integral, "a booking's units")?;
-            let reserve = whole(reserve, integral, "a booking's reserve")?;
-            let pool = &w.pools[p as usize];
-            let (units, need) = (pool.round_up(units), pool.round_up(units.max(reserve)));
-            if need > pool.cap {
-                over.get_or_insert(p);
-            }
-            claims.push(Pending { pool: p, units, need });
-        }
-        let Some(first) = claims.first().map(|c| c.pool) else { return Ok(()) };
-        if let Some(pool) = over {
+        self.name_pools(s, plan)?;
+        let mut claims = self.w.sessions[s as usize].pending.clone();
+        let over = self.measure(s, plan, &mut claims);
+        self.w.hits.clear();
+        if let Some(pool) = over? {
             return self.reject(s, pool);
         }
+        let Some(first) = claims.first().map(|c| c.pool) else { return Ok(()) };
         if self.w.sessions[s as usize].booking(first).is_some() {
             return Err(Reason::new(
                 "booked-twice",
@@ -94,11 +62,15 @@ impl Engine<'_> {
         }
         let session = &mut self.w.sessions[s as usize];
         session.bookings.push(Booking {
+            plan,
             claims,
-            state: State::Waiting,
+            granted: Vec::new(),
+            binds: Vec::new(),
+            cached: 0.0,
+            record: 0,
             depth: session.holds.len(),
+            frames: session.frames.len(),
             queued_at: now,
-            granted_at: now,
         });
         session.pc += 1;
         let who = Who::Booking(s);
@@ -114,114 +86,76 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Tries a booking at the head of its queue.
-    pub(crate) fn grant(&mut self, p: u32, s: u32) -> Result<Attempt> {
-        let now = self.w.now;
-        let Some(k) = self.w.sessions[s as usize].booking(p) else { return Ok(Attempt::Empty) };
-        let claims = self.w.sessions[s as usize].bookings[k].claims.clone();
-        if !claims.iter().all(|c| self.w.pools[c.pool as usize].fits(c.need)) {
-            return Ok(Attempt::Blocked);
-        }
-        self.leave_queue(p, Who::Booking(s));
-        for (i, claim) in claims.iter().enumerate() {
-            self.make_room(claim.pool, claim.units)?;
-            let warm = self.warm;
-            let pool = &mut self.w.pools[claim.pool as usize];
-            pool.add_holder(now);
-            pool.allocate(now, claim.units);
-            pool.stats.admissions += 1;
-            if i == 0 && warm {
-                pool.stats.wait.add(now - self.w.sessions[s as usize].bookings[k].queued_at);
-            }
-        }
-        let session = &mut self.w.sessions[s as usize];
-        session.bookings[k].state = State::Granted;
-        session.bookings[k].granted_at = now;
-        if session.status == (Status::Booked { pool: p }) {
-            self.open(s, k)?;
-            self.wake(s)?;
-        }
-        Ok(Attempt::Admitted)
-    }
-
-    /// `enter`: opens the booking, or waits for it.
-    pub(crate) fn enter(&mut self, s: u32, plan: u32) -> Result<()> {
-        let Some(booked) = &self.c.holds[plan as usize].booked else { return Ok(()) };
-        let p = self.pool_of(s, booked.pool)?;
-        let session = &mut self.w.sessions[s as usize];
-        let at = session.booking(p).filter(|k| session.bookings[*k].state != State::Opened);
-        let Some(k) = at else {
-            return Err(Reason::new(
-                "enter",
-                format!("the session has no booking of pool `{}`", self.c.pool_name(p as usize)),
-                "book before, on every way to this statement",
-            ));
-        };
-        match session.bookings[k].state {
-            State::Granted => self.open(s, k),
-            State::Lapsed => {
-                session.pending.clone_from(&session.bookings[k].claims);
-                self.enqueue(s, false)
-            }
-            State::Waiting | State::Opened => {
-                session.status = Status::Booked { pool: p };
-                Ok(())
-            }
-        }
-    }
-
-    /// A granted booking becomes the hold of the `enter` the session stands at.
-    fn open(&mut self, s: u32, k: usize) -> Result<()> {
-        let plan = self.pending_plan(s);
-        let reuse = match self.c.holds[plan as usize].reuse {
-            Some(e) => {
-                let reuse = amount(self.value(s, e)?, "the prefix to reuse")?;
-                Some(whole(reuse, self.c.holds[plan as usize].integral, "the prefix to reuse")?)
-            }
-            None => None,
-        };
+    /// A booking's turn has come, and it fits: its units are allocated.
+    pub(crate) fn grant(&mut self, s: u32, plan: u32, reuse: Option<f64>) -> Result<()> {
+        let Some(k) = self.w.sessions[s as usize].booking_of(plan) else { return Ok(()) };
         self.admissions += 1;
         let record = self.admissions;
-        let session = &mut self.w.sessions[s as usize];
-        let first = session.claims.len() as u32;
-        let since = session.bookings[k].granted_at;
-        session.bookings[k].state = State::Opened;
+        let booking = &self.w.sessions[s as usize].bookings[k];
+        let (claims, since) = (booking.claims.clone(), booking.queued_at);
+        let mut granted = Vec::with_capacity(claims.len());
         let mut cached = 0.0f64;
-        for claim in self.w.sessions[s as usize].bookings[k].claims.clone() {
-            let p = claim.pool;
-            let position = self.consume(s, p, reuse);
-            cached = cached.max(position);
-            let keeps = self.c.pools[p as usize].keeps_order();
-            self.w.pools[p as usize].order.extend(keeps.then_some((record, s)));
-            self.w.sessions[s as usize].claims.push(Claim {
-                pool: p,
-                alloc: claim.units,
-                position,
-                record,
-                since,
-                active: true,
-            });
+        for (i, claim) in claims.iter().enumerate() {
+            let waited = (i == 0).then(|| self.w.now - since);
+            let claim = self.claim(s, claim, reuse, record, waited)?;
+            cached = cached.max(claim.position);
+            granted.push(claim);
         }
-        *self.w.attr_mut(s, self.c.slots.cached as u32) = cached;
         let session = &mut self.w.sessions[s as usize];
-        session.holds.push(Hold { plan, pc: session.pc, first, touched: false });
-        session.admission = record;
-        session.pc += 1;
+        let booking = &mut session.bookings[k];
+        booking.granted = granted;
+        booking.cached = cached;
+        booking.record = record;
+        let pool = booking.first();
+        if session.status == (Status::Booked { pool }) {
+            self.open(s, k);
+            self.wake(s)?;
+        }
         Ok(())
     }
 
-    /// The hold of a booking is done, or done for now.
-    pub(crate) fn close_booking(&mut self, s: u32, hold: Hold, lapses: bool) {
-        if self.c.holds[hold.plan as usize].booked.is_none() {
-            return;
-        }
+    /// The session comes to a hold it has booked: opens the booking, or waits for it.
+    pub(crate) fn enter(&mut self, s: u32, plan: u32) -> Result<()> {
         let session = &mut self.w.sessions[s as usize];
-        let Some(claim) = session.claims.get(hold.first as usize) else { return };
-        let Some(k) = session.booking(claim.pool) else { return };
-        if lapses {
-            session.bookings[k].state = State::Lapsed;
+        let Some(k) = session.booking_of(plan) else {
+            return Err(Reason::new(
+                "enter",
+                "the session has not booked this hold".into(),
+                "book before, on every way to this statement",
+            ));
+        };
+        if session.bookings[k].waits() {
+            session.status = Status::Booked { pool: session.bookings[k].first() };
         } else {
-            session.bookings.remove(k);
+            self.open(s, k);
+        }
+        Ok(())
+    }
+
+    /// A granted booking becomes the hold the session stands at.
+    fn open(&mut self, s: u32, k: usize) {
+        let c = self.c;
+        let session = &mut self.w.sessions[s as usize];
+        let booking = session.bookings.remove(k);
+        let first = session.claims.len() as u32;
+        for claim in booking.granted {
+            let keeps = c.pools[claim.pool as usize].keeps_order();
+            let order = &mut self.w.pools[claim.pool as usize].order;
+            order.extend(keeps.then_some((booking.record, s)));
+            session.claims.push(claim);
+        }
+        session.admission = booking.record;
+        session.holds.push(Hold {
+            plan: booking.plan,
+            pc: session.pc,
+            first,
+            touched: false,
+            frames: session.frames.len() as u32,
+        });
+        session.pc += 1;
+        *self.w.attr_mut(s, c.slots.cached as u32) = booking.cached;
+        for ((slot, _), value) in c.holds[booking.plan as usize].binds.iter().zip(booking.binds) {
+            *self.w.attr_mut(s, *slot) = value;
         }
     }
 
@@ -229,19 +163,32 @@ impl Engine<'_> {
     pub(crate) fn cancel_booking(&mut self, s: u32, k: usize) {
         let now = self.w.now;
         let booking = self.w.sessions[s as usize].bookings.remove(k);
-        if booking.state == State::Waiting {
+        if booking.waits() {
             self.leave_queue(booking.first(), Who::Booking(s));
         }
-        for claim in booking.granted() {
+        for claim in booking.granted {
+            self.tell(s, What::BookingEnded { pool: claim.pool as usize });
+            if claim.holder != crate::pool::shared::NONE {
+                self.close_holder(claim.pool, claim.holder, claim.fed);
+                continue;
+            }
             let pool = &mut self.w.pools[claim.pool as usize];
             pool.remove_holder(now);
-            pool.free(now, claim.units);
+            pool.free(now, claim.alloc);
         }
     }
 
-    /// Ends the unopened bookings made inside more than `depth` holds.
+    /// Ends the bookings made inside more than `depth` holds, or all.
     pub(crate) fn cancel_bookings(&mut self, s: u32, depth: Option<usize>) {
         let inside = |b: &Booking| depth.is_none_or(|d| b.depth > d);
+        while let Some(k) = self.w.sessions[s as usize].bookings.iter().position(inside) {
+            self.cancel_booking(s, k);
+        }
+    }
+
+    /// Ends the bookings made inside more than `depth` frames.
+    pub(crate) fn cancel_bookings_of_frames(&mut self, s: u32, depth: usize) {
+        let inside = |b: &Booking| b.frames > depth;
         while let Some(k) = self.w.sessions[s as usize].bookings.iter().position(inside) {
             self.cancel_booking(s, k);
         }

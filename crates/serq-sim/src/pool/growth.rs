@@ -6,6 +6,7 @@
 
 use crate::engine::Engine;
 use crate::error::{Result, Subject};
+use crate::pool::shared::NONE;
 use crate::session::Status;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(crate) enum Growth {
     Preempted,
     /// Nobody can give way: the caller decides who waits and how.
     Stalled,
+    /// Who would give way has tokens under way that may still be written.
+    Fenced,
 }
 
 impl Engine<'_> {
@@ -25,20 +28,41 @@ impl Engine<'_> {
             let c = self.w.sessions[s as usize].claims[claim as usize];
             let pool = &self.w.pools[c.pool as usize];
             let more = pool.round_up(c.alloc + units) - c.alloc;
-            if pool.fits(more) {
+            if c.holder != NONE {
+                if self.grow_shared(s, claim, c.alloc + units) {
+                    return Ok(Growth::Grown);
+                }
+            } else if pool.fits(more) {
                 self.make_room(c.pool, more)?;
                 self.w.pools[c.pool as usize].allocate(now, more);
                 self.w.sessions[s as usize].claims[claim as usize].alloc += more;
                 return Ok(Growth::Grown);
             }
-            let Some((victim, its_claim)) = self.victim(c.pool) else {
+            let Some((victim, its_claim)) = self.victim(c.pool)? else {
                 return Ok(Growth::Stalled);
             };
+            if self.is_fenced(victim, its_claim) {
+                return Ok(Growth::Fenced);
+            }
             self.preempt(victim, its_claim)?;
             if victim == s {
                 return Ok(Growth::Preempted);
             }
         }
+    }
+
+    /// Takes blank blocks until a claim has `units`; false if there are too few.
+    fn grow_shared(&mut self, s: u32, claim: u32, units: f64) -> bool {
+        let now = self.w.now;
+        let c = &mut self.w.sessions[s as usize].claims[claim as usize];
+        let pool = &mut self.w.pools[c.pool as usize];
+        let Some(shared) = &mut pool.shared else { return false };
+        if !shared.grow(c.holder, units) {
+            return false;
+        }
+        c.alloc = shared.alloc(c.holder);
+        pool.note_shared(now);
+        true
     }
 
     /// A session's growth joins those who wait.
@@ -57,7 +81,7 @@ impl Engine<'_> {
                 self.grow_claim(s, claim, units).map_err(|r| r.about(Subject::Pool(p)).of(s))?;
             match outcome {
                 Growth::Preempted => {}
-                Growth::Stalled => {
+                Growth::Stalled | Growth::Fenced => {
                     self.w.pools[p as usize].growers.push_front(s);
                     return Ok(());
                 }

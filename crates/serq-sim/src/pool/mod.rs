@@ -1,22 +1,26 @@
 //! Counted units: who holds them, who waits, what stays cached.
 //!
 //! The data is here; the rules that involve sessions are the engine's, one file each:
-//! [`admission`], [`booking`], [`release`], [`growth`], [`preempt`] and [`evict`].
+//! [`admission`], [`booking`], [`release`], [`lease`], [`growth`], [`preempt`] and [`evict`]. A pool
+//! shared by content keeps its blocks in [`shared`].
 
 pub(crate) mod admission;
 pub(crate) mod booking;
 pub(crate) mod cache;
 pub(crate) mod evict;
 pub(crate) mod growth;
+pub(crate) mod lease;
 pub(crate) mod preempt;
 pub(crate) mod queue;
 pub(crate) mod release;
+pub(crate) mod shared;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use cache::Cache;
 use queue::Queue;
 use serq_lang::ir::CPool;
+use shared::Shared;
 
 use crate::error::EPS;
 use crate::stats::{Mean, TimeAverage};
@@ -27,7 +31,10 @@ pub(crate) struct Pool {
     pub(crate) block: Option<f64>,
     /// Units allocated, to holds and leases.
     pub(crate) used: f64,
+    /// Prefixes of sessions; nothing in a shared pool.
     pub(crate) cache: Cache,
+    /// The blocks of a shared pool.
+    pub(crate) shared: Option<Box<Shared>>,
     /// Holder records, leases included.
     pub(crate) holders: usize,
     /// Scope holds by order of admission, for a `lifo` pool that is no engine's memory: admission
@@ -61,11 +68,13 @@ pub(crate) struct PoolStats {
 
 impl Pool {
     pub(crate) fn new(ir: &CPool, lru: bool) -> Self {
+        let shared = ir.block.filter(|_| ir.shared).and_then(|b| Shared::new(ir.cap, b));
         Self {
-            cap: ir.cap,
+            cap: shared.as_ref().map_or(ir.cap, |s| s.free()),
             block: ir.block,
             used: 0.0,
             cache: Cache::new(lru),
+            shared: shared.map(Box::new),
             holders: 0,
             order: BTreeMap::new(),
             queue: Queue::default(),
@@ -110,6 +119,15 @@ impl Pool {
         // Without holders nothing is used: rounding must not pile up over a long run.
         self.used = if self.holders == 0 { 0.0 } else { (self.used - units).max(0.0) };
         self.stats.used.set(now, self.used);
+    }
+
+    /// What a shared pool counts is what its blocks say.
+    pub(crate) fn note_shared(&mut self, now: f64) {
+        if let Some(shared) = &self.shared {
+            self.used = shared.used();
+            self.stats.used.set(now, self.used);
+            self.stats.cached.set(now, shared.cached());
+        }
     }
 
     pub(crate) fn add_holder(&mut self, now: f64) {

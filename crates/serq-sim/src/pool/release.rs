@@ -1,11 +1,13 @@
 //! Giving allocations back: at the end of a scope, by `release`, and when a lease ends.
 
+use crate::What;
 use crate::engine::Engine;
 use crate::error::{EPS, Reason, Result, Subject, amount, amount_or_inf, whole};
 use crate::event::Event;
-use crate::pool::booking::State;
 use crate::pool::cache::Entry;
+use crate::pool::shared::NONE;
 use crate::session::Lease;
+use crate::stage::duty::Telling;
 
 impl Engine<'_> {
     /// The innermost hold of a session ends where its scope does. Room it gave back is offered at
@@ -15,20 +17,14 @@ impl Engine<'_> {
         let c = self.c;
         let plan = &c.holds[hold.plan as usize];
         let keep = self.cache_value(s, hold.plan)?;
-        let record = self.w.sessions[s as usize].claims.get(hold.first as usize);
-        let record = record.map_or(0, |c| c.record);
         let lease = match plan.lease {
             Some((claim, time)) => {
                 let time = amount_or_inf(self.value(s, time)?, "the time of a lease")?;
-                let claim = match plan.booked.as_ref().and_then(|b| b.lease) {
-                    Some(r) => {
-                        let p = self.pool_of(s, r)?;
-                        let mut claims = self.w.sessions[s as usize].claims.iter();
-                        claims.position(|c| c.pool == p && c.record == record).map(|k| k as u32)
-                    }
-                    None => Some(hold.first + claim),
+                let on = match plan.lease_on {
+                    Some(stage) => Some(self.pool_of(s, stage)?),
+                    None => None,
                 };
-                claim.map(|k| (k, time))
+                Some((hold.first + claim, time, on))
             }
             None => None,
         };
@@ -40,13 +36,12 @@ impl Engine<'_> {
                 continue;
             }
             match lease {
-                Some((leased, time)) if leased as usize == k => self.lease(s, k, time),
+                Some((leased, time, on)) if leased as usize == k => self.lease(s, k, time, on),
                 _ => self.release_claim(s, k, keep),
             }
         }
         let pools: Vec<u32> =
             self.w.sessions[s as usize].claims[first..].iter().map(|c| c.pool).collect();
-        self.close_booking(s, hold, false);
         let computed = self.c.slots.computed as u32;
         *self.w.attr_mut(s, computed) = 0.0;
         let session = &mut self.w.sessions[s as usize];
@@ -87,11 +82,37 @@ impl Engine<'_> {
         if self.warm {
             pool.stats.hold.add(now - c.since);
         }
-        self.give_back(s, c.pool, c.alloc, computed.min(keep));
+        if c.holder == NONE {
+            self.give_back(s, c.pool, c.alloc, computed.min(keep));
+        } else {
+            self.close_holder(c.pool, c.holder, c.fed);
+        }
+    }
+
+    /// Blocks of a shared pool are given back, last computed in iteration `fed`. Those that an iteration
+    /// under way may still write are free later.
+    pub(crate) fn close_holder(&mut self, p: u32, holder: u32, fed: u64) {
+        let now = self.w.now;
+        let written = self.is_written(p, fed);
+        let memory_of = self.c.pools[p as usize].memory_of.first().copied();
+        self.w.pools[p as usize].remove_holder(now);
+        if written
+            && let Some(stage) = memory_of
+            && let Some(duty) = self.duty(stage)
+        {
+            let latest = duty.latest;
+            duty.deferred.push((latest, p, holder));
+            return;
+        }
+        let pool = &mut self.w.pools[p as usize];
+        if let Some(shared) = &mut pool.shared {
+            shared.close(holder);
+        }
+        pool.note_shared(now);
     }
 
     /// Allocation to cache: `kept` units at most stay as the session's prefix.
-    fn give_back(&mut self, s: u32, p: u32, alloc: f64, kept: f64) {
+    pub(crate) fn give_back(&mut self, s: u32, p: u32, alloc: f64, kept: f64) {
         let now = self.w.now;
         let pool = &mut self.w.pools[p as usize];
         pool.remove_holder(now);
@@ -126,8 +147,8 @@ impl Engine<'_> {
         session.cached.push((p, at));
     }
 
-    /// A claim becomes a lease.
-    fn lease(&mut self, s: u32, claim: usize, time: f64) {
+    /// A claim becomes a lease, which an engine may mind.
+    fn lease(&mut self, s: u32, claim: usize, time: f64, on: Option<u32>) {
         let now = self.w.now;
         self.leases += 1;
         let id = self.leases;
@@ -136,15 +157,24 @@ impl Engine<'_> {
         let c = &mut session.claims[claim];
         c.active = false;
         let computed = if hold.touched { c.position } else { c.alloc };
-        session.leases.push(Lease {
+        let lease = Lease {
             id,
             pool: c.pool,
             alloc: c.alloc,
             computed,
             plan: hold.plan,
             since: c.since,
-        });
-        self.w.pools[c.pool as usize].order.remove(&c.record);
+            until: now + time,
+            holder: c.holder,
+            fed: c.fed,
+        };
+        self.w.pools[lease.pool as usize].order.remove(&c.record);
+        self.tell(s, What::LeaseGranted { pool: lease.pool as usize });
+        if let Some(stage) = on {
+            self.mind(s, &lease, stage, lease.until);
+            return;
+        }
+        self.w.sessions[s as usize].leases.push(lease);
         if time < f64::INFINITY {
             self.schedule(now + time, Event::LeaseEnd { session: s, lease: id });
         }
@@ -158,11 +188,9 @@ impl Engine<'_> {
             let plan = session.holds[session.hold_of(claim)].plan;
             let keep = self.cache_value(s, plan)?;
             self.release_claim(s, claim, keep);
-        } else if let Some(k) = session.leases.iter().position(|l| l.pool == p) {
-            self.end_lease(s, k)?;
-        } else if let Some(k) =
-            session.booking(p).filter(|k| session.bookings[*k].state != State::Opened)
-        {
+        } else if session.leases.iter().any(|l| l.pool == p) || self.minded(s, p).is_some() {
+            return self.tell_lease(s, Telling { pool: p, on: None, after: 0.0 }, None);
+        } else if let Some(k) = session.booking(p) {
             self.cancel_booking(s, k);
         } else {
             return Ok(());
@@ -175,18 +203,25 @@ impl Engine<'_> {
         let lease = self.w.sessions[s as usize].leases[k];
         let keep = self.cache_value(s, lease.plan)?;
         self.w.sessions[s as usize].leases.remove(k);
+        self.tell(s, What::LeaseEnded { pool: lease.pool as usize });
         if self.warm {
             let now = self.w.now;
             self.w.pools[lease.pool as usize].stats.hold.add(now - lease.since);
         }
-        self.give_back(s, lease.pool, lease.alloc, lease.computed.min(keep));
+        if lease.holder == NONE {
+            self.give_back(s, lease.pool, lease.alloc, lease.computed.min(keep));
+        } else {
+            self.close_holder(lease.pool, lease.holder, lease.fed);
+        }
         Ok(())
     }
 
     /// A lease reached its bound; nothing if it ended before.
     pub(crate) fn expire(&mut self, s: u32, lease: u64) -> Result<()> {
         let session = &self.w.sessions[s as usize];
-        let Some(k) = session.leases.iter().position(|l| l.id == lease) else { return Ok(()) };
+        let Some(k) = session.leases.iter().position(|l| l.id == lease) else {
+            return self.expire_abandoned(lease);
+        };
         let pool = session.leases[k].pool;
         self.end_lease(s, k).map_err(|r| r.of(s).about(Subject::Pool(pool)))?;
         self.offer(pool)
@@ -198,12 +233,12 @@ impl Engine<'_> {
         let n = whole(n, self.c.pools[p as usize].integral, "the units loaded")?;
         let c = self.c;
         let session = &mut self.w.sessions[s as usize];
-        let Some(claim) = session.claim_on(p) else {
+        let Some(k) = session.claim_on(p) else {
             return Err(no_hold("load", &c.pool_name(p as usize)));
         };
-        let hold = session.hold_of(claim);
+        let hold = session.hold_of(k);
         session.holds[hold].touched = true;
-        let claim = &mut session.claims[claim];
+        let claim = &mut session.claims[k];
         claim.position += n;
         if claim.position > claim.alloc + EPS {
             return Err(Reason::new(
@@ -217,6 +252,9 @@ impl Engine<'_> {
                 "allocate more in the hold, or `grow` before",
             ));
         }
+        claim.decided = claim.decided.max(claim.position);
+        let position = claim.position;
+        self.register(s, k as u32, position);
         Ok(())
     }
 

@@ -1,13 +1,13 @@
 //! From the IR to instructions.
 
 use serq_lang::ir::{
-    Arrival, Bind, BlockId, CEvict, CExpr, CHold, CPreempt, CQueue, CServe, CStageKind, CStmt,
-    Claim, Ctx, Program, RunMode,
+    Arrival, Bind, BlockId, CEvict, CExpr, CHold, CPreempt, CQueue, CRef, CRenew, CRun, CSegment,
+    CServe, CStageKind, CStmt, CTell, Claim, Ctx, Fun, Program, RunMode,
 };
 
 use super::{
-    BookedPlan, ChoosePlan, ClaimPlan, Compiled, HoldPlan, Op, PoolPlan, RunPlan, SpillPlan,
-    StepPlan, members,
+    ChoosePlan, ClaimPlan, Compiled, ContentPlan, HoldPlan, Op, PoolPlan, RenewPlan, RunPlan,
+    SpillPlan, StepPlan, TellPlan, members,
 };
 use crate::expr::{Builder, Expr};
 use crate::stage::Mode;
@@ -20,22 +20,18 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         b: Builder::default(),
         ops: Vec::new(),
         origin: Vec::new(),
+        tracks: tracks(ir),
         holds: Vec::new(),
-        books: Vec::new(),
         runs: Vec::new(),
         chooses: Vec::new(),
+        contents: Vec::new(),
+        tells: Vec::new(),
+        renews: Vec::new(),
     };
-    for hold in ir.blocks.iter().flatten().filter_map(booked) {
-        let claims = c.claims(&hold.pools);
-        let at = hold.booked.unwrap_or(0);
-        if c.books.len() <= at {
-            c.books.resize_with(at + 1, Vec::new);
-        }
-        c.books[at] = claims;
-    }
     let init = c.part(ir.init, Op::Return);
     let turn = c.part(ir.turn, Op::Return);
     let session = c.part(ir.session, Op::End);
+    c.tie_bookings();
     let mut pools: Vec<_> = (0..ir.pools.len()).map(|i| c.pool(i)).collect();
     let mut steps: Vec<_> = (0..ir.stages.len()).map(|i| c.step(i)).collect();
     tie(ir, &mut pools, &mut steps);
@@ -66,8 +62,12 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         ops: c.ops,
         origin: c.origin,
         holds: c.holds,
-        coasts: ir.gauges.is_empty() && c.books.is_empty() && pools.iter().all(|p| !p.live),
-        books: c.books,
+        coasts: coasts(ir) && pools.iter().all(|p| !p.live),
+        contents: c.contents,
+        tells: c.tells,
+        renews: c.renews,
+        shares: ir.pools.iter().any(|p| p.shared),
+        data_keys: data_keys(ir),
         runs: c.runs,
         chooses: c.chooses,
         pools,
@@ -86,12 +86,43 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
     (compiled, steps, capacities)
 }
 
-/// A hold that is booked before.
-fn booked(stmt: &CStmt) -> Option<&CHold> {
-    match stmt {
-        CStmt::Hold(hold) => hold.booked.is_some().then_some(hold),
-        _ => None,
-    }
+/// Whether iterations may be run many at a time at all.
+fn coasts(ir: &Program) -> bool {
+    let waits = |s: &CStmt| match s {
+        CStmt::Book(_) | CStmt::Until(..) => true,
+        CStmt::Hold(hold) => hold.when.is_some(),
+        _ => false,
+    };
+    ir.gauges.is_empty() && !tracks(ir) && !ir.blocks.iter().flatten().any(waits)
+}
+
+/// Whether something asks for tokens under way (what prefills still need, samples, content), or
+/// engines do more than compute.
+fn tracks(ir: &Program) -> bool {
+    let asks = |s: &CStmt| match s {
+        CStmt::Renew(_) | CStmt::Tell(_) => true,
+        CStmt::Hold(hold) => hold.lease_on.is_some(),
+        CStmt::Run(r) => {
+            r.mode == RunMode::Steps || r.then.is_some() || r.answers.is_some() || r.first.is_some()
+        }
+        _ => false,
+    };
+    let ahead = |k: &CStageKind| matches!(k, CStageKind::Step(s) if s.ahead || s.stops.is_some());
+    let mut owed = false;
+    ir.each_expr(&mut |_, e| {
+        e.walk(&mut |e| owed |= matches!(e, CExpr::Call(Fun::Owed, _)));
+    });
+    owed || ir.pools.iter().any(|p| p.shared)
+        || ir.stages.iter().any(|s| ahead(&s.kind))
+        || ir.blocks.iter().flatten().any(asks)
+}
+
+fn data_keys(ir: &Program) -> Vec<u64> {
+    let Arrival::Sessions(all) = &ir.arrival else { return Vec::new() };
+    let mut keys: Vec<u64> = all.iter().flat_map(|s| &s.content).map(|c| c.0).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
 /// What pools and stages know of each other.
@@ -117,6 +148,11 @@ fn is_integral(ir: &Program, pool: usize) -> bool {
     ir.stages
         .iter()
         .any(|s| matches!(&s.kind, CStageKind::Step(s) if s.integral && s.memory == Some(pool)))
+}
+
+/// Whether a member of a family is shared.
+fn is_shared(ir: &Program, r: &CRef) -> bool {
+    ir.pools[r.base..r.base + r.count].iter().any(|p| p.shared)
 }
 
 /// Stages that some run goes over together with others.
@@ -145,10 +181,13 @@ struct Compiler<'p> {
     b: Builder,
     ops: Vec<Op>,
     origin: Vec<(u32, u32)>,
+    tracks: bool,
     holds: Vec<HoldPlan>,
-    books: Vec<Vec<ClaimPlan>>,
     runs: Vec<RunPlan>,
     chooses: Vec<ChoosePlan>,
+    contents: Vec<ContentPlan>,
+    tells: Vec<TellPlan>,
+    renews: Vec<RenewPlan>,
 }
 
 impl Compiler<'_> {
@@ -196,23 +235,9 @@ impl Compiler<'_> {
                 Op::Choose(self.chooses.len() as u32 - 1)
             }
             CStmt::Run(run) => {
-                let plan = RunPlan {
-                    stage: self.b.reference(&run.stage),
-                    mode: match run.mode {
-                        RunMode::Plain | RunMode::Steps => Mode::Plain,
-                        RunMode::Prefill => Mode::Prefill,
-                        RunMode::Decode => Mode::Decode,
-                    },
-                    work: self.b.expr(&run.work),
-                    growing: run.growing.as_ref().map(|r| self.b.reference(r)),
-                    also: run.also.iter().map(|r| self.b.reference(r)).collect(),
-                };
+                let plan = self.run(run);
                 self.runs.push(plan);
                 Op::Run(self.runs.len() as u32 - 1)
-            }
-            CStmt::Hold(hold) if hold.booked.is_some() => {
-                self.enter(hold, at);
-                return;
             }
             CStmt::Hold(hold) => {
                 self.hold(hold, at);
@@ -227,14 +252,26 @@ impl Compiler<'_> {
                 self.ops[branch] = Op::Branch(guard, self.here());
                 return;
             }
+            // By number until all holds are known.
             CStmt::Book(number) => Op::Book(*number as u32),
-            // Not run yet: see `gate`.
-            CStmt::Content { .. }
-            | CStmt::Tell(_)
-            | CStmt::Abandon(_)
-            | CStmt::Renew(_)
-            | CStmt::Until(..)
-            | CStmt::Shield(_) => return,
+            CStmt::Content { add, parts } => {
+                let part = |CSegment(key, len): &CSegment| (self.b.expr(key), self.b.expr(len));
+                let parts = parts.iter().map(part).collect();
+                self.contents.push(ContentPlan { add: *add, parts });
+                Op::Content(self.contents.len() as u32 - 1)
+            }
+            CStmt::Tell(tell) => Op::Tell(self.telling(tell)),
+            CStmt::Abandon(r) => Op::Abandon(self.b.reference(r)),
+            CStmt::Renew(renew) => Op::Renew(self.renewing(renew)),
+            CStmt::Until(deadline, body, other) => {
+                self.until(deadline, *body, *other, at);
+                return;
+            }
+            CStmt::Shield(body) => {
+                self.emit(Op::Shield, at);
+                self.block(*body);
+                Op::FrameEnd
+            }
             CStmt::Loop(body) => {
                 let start = self.here();
                 self.block(*body);
@@ -271,24 +308,66 @@ impl Compiler<'_> {
         claims.iter().map(plan).collect()
     }
 
-    fn enter(&mut self, enter: &CHold, at: (u32, u32)) {
-        let plan = HoldPlan {
-            claims: Vec::new(),
-            reuse: enter.reuse.as_ref().map(|e| self.b.expr(e)),
-            cache: enter.cache.as_ref().map(|e| self.b.expr(e)),
-            booked: Some(BookedPlan {
-                pool: self.b.reference(&enter.pools[0].0),
-                lease: enter.lease.as_ref().map(|(r, _)| self.b.reference(r)),
-            }),
-            binds: Vec::new(),
-            lease: enter.lease.as_ref().map(|(_, time)| (0, self.b.expr(time))),
-            frozen: false,
-            integral: (0..self.ir.pools.len()).any(|p| is_integral(self.ir, p)),
+    fn until(&mut self, deadline: &CExpr, body: BlockId, other: BlockId, at: (u32, u32)) {
+        let deadline = self.b.expr(deadline);
+        let until = self.emit(Op::Until(deadline, 0), at);
+        self.block(body);
+        self.emit(Op::FrameEnd, at);
+        let jump = self.emit(Op::Jump(0), at);
+        self.ops[until] = Op::Until(deadline, self.here());
+        self.block(other);
+        self.ops[jump] = Op::Jump(self.here());
+    }
+
+    fn run(&mut self, run: &CRun) -> RunPlan {
+        RunPlan {
+            stage: self.b.reference(&run.stage),
+            mode: match run.mode {
+                RunMode::Plain => Mode::Plain,
+                RunMode::Prefill => Mode::Prefill,
+                RunMode::Decode => Mode::Decode,
+                RunMode::Steps => Mode::Steps,
+            },
+            work: self.b.expr(&run.work),
+            growing: run.growing.as_ref().map(|r| self.b.reference(r)),
+            also: run.also.iter().map(|r| self.b.reference(r)).collect(),
+            then: run.then.as_ref().map(|e| self.b.expr(e)),
+            answers: run.answers.map(|slot| slot as u32),
+            first: run.first.map(|slot| slot as u32),
+            telling: run.telling.as_ref().map(|tell| self.telling(tell)),
+        }
+    }
+
+    fn telling(&mut self, tell: &CTell) -> u32 {
+        let plan = TellPlan {
+            pool: self.b.reference(&tell.pool),
+            on: tell.on.as_ref().map(|r| self.b.reference(r)),
+            after: tell.after.as_ref().map(|e| self.b.expr(e)),
         };
-        self.holds.push(plan);
-        self.emit(Op::Enter(self.holds.len() as u32 - 1), at);
-        self.block(enter.body);
-        self.emit(Op::HoldEnd, at);
+        self.tells.push(plan);
+        self.tells.len() as u32 - 1
+    }
+
+    fn renewing(&mut self, renew: &CRenew) -> u32 {
+        let plan = RenewPlan {
+            pool: self.b.reference(&renew.pool),
+            time: self.b.expr(&renew.time),
+            every: self.b.expr(&renew.every),
+            from: self.b.reference(&renew.from),
+        };
+        self.renews.push(plan);
+        self.renews.len() as u32 - 1
+    }
+
+    /// Bookings name their hold by a number of the program; from here on by its plan.
+    fn tie_bookings(&mut self) {
+        for op in &mut self.ops {
+            if let Op::Book(number) = op {
+                let hold = self.holds.iter().position(|h| h.booked == Some(*number));
+                // Validated: some hold has the number.
+                *number = hold.unwrap_or(0) as u32;
+            }
+        }
     }
 
     fn hold(&mut self, hold: &CHold, at: (u32, u32)) {
@@ -297,7 +376,11 @@ impl Compiler<'_> {
             claims,
             reuse: hold.reuse.as_ref().map(|e| self.b.expr(e)),
             cache: hold.cache.as_ref().map(|e| self.b.expr(e)),
-            booked: None,
+            booked: hold.booked.map(|number| number as u32),
+            when: hold.when.as_ref().map(|e| self.b.expr(e)),
+            lease_on: hold.lease_on.as_ref().map(|r| self.b.reference(r)),
+            shares: hold.pools.iter().any(|c| is_shared(self.ir, &c.0)),
+            end: 0,
             integral: hold
                 .pools
                 .iter()
@@ -313,14 +396,22 @@ impl Compiler<'_> {
                 .all(|c| coast::is_frozen(&c.1) && c.2.as_ref().is_none_or(coast::is_frozen)),
         };
         self.holds.push(plan);
-        self.emit(Op::Hold(self.holds.len() as u32 - 1), at);
+        let number = self.holds.len() - 1;
+        self.emit(Op::Hold(number as u32), at);
         self.block(hold.body);
+        self.holds[number].end = self.here();
         self.emit(Op::HoldEnd, at);
     }
 
     fn pool(&mut self, i: usize) -> PoolPlan {
         let ir = self.ir;
         let pool = &ir.pools[i];
+        let (victims, requeue) = match &pool.preempt {
+            CPreempt::By { keys, requeue } => {
+                (keys.iter().map(|k| self.b.judging(k)).collect(), Some(self.b.judging(requeue)))
+            }
+            CPreempt::None | CPreempt::Lifo => (Vec::new(), None),
+        };
         let evict = match &pool.evict {
             CEvict::Lru => Vec::new(),
             CEvict::By(keys) => keys.iter().map(|k| self.b.expr(k)).collect(),
@@ -328,7 +419,9 @@ impl Compiler<'_> {
         PoolPlan {
             lru: evict.is_empty(),
             evict,
-            lifo: pool.preempt == CPreempt::Lifo,
+            lifo: pool.preempt != CPreempt::None,
+            victims,
+            requeue,
             queue: pool.queue.iter().flat_map(|q| q.keys()).map(|k| self.b.expr(k)).collect(),
             live: pool.queue.as_ref().is_some_and(CQueue::is_live),
             spill: pool.spill.as_ref().map(|s| SpillPlan {
@@ -355,11 +448,15 @@ impl Compiler<'_> {
             budget: self.b.expr(&step.budget),
             cost: self.b.expr(&step.cost),
             chunk: self.b.expr(&step.chunk),
-            serve: keys.iter().map(|k| self.b.expr(k)).collect(),
+            serve: keys.iter().map(|k| self.b.judging(k)).collect(),
             steady_keys: keys.iter().all(is_steady),
             coasting: coast::Coasting::of(step),
             exclusive: step.serve == CServe::ExclusivePrefill,
             integral: step.integral,
+            ahead: step.ahead,
+            fenced: step.fenced,
+            stops: step.stops.unwrap_or(f64::INFINITY),
+            tracks: self.tracks,
             memory: step.memory.map(|p| p as u32),
             queues: Vec::new(),
         })

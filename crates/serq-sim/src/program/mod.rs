@@ -23,7 +23,9 @@ pub(crate) struct Compiled<'p> {
     /// Per instruction: block and statement it came from.
     pub(crate) origin: Vec<(u32, u32)>,
     pub(crate) holds: Vec<HoldPlan>,
-    pub(crate) books: Vec<Vec<ClaimPlan>>,
+    pub(crate) contents: Vec<ContentPlan>,
+    pub(crate) tells: Vec<TellPlan>,
+    pub(crate) renews: Vec<RenewPlan>,
     pub(crate) runs: Vec<RunPlan>,
     pub(crate) chooses: Vec<ChoosePlan>,
     pub(crate) pools: Vec<PoolPlan>,
@@ -47,6 +49,10 @@ pub(crate) struct Compiled<'p> {
     pub(crate) coasts: bool,
     /// Per instruction: whether the session's request can get tokens from there on.
     pub(crate) ahead: Vec<bool>,
+    /// Whether some pool is shared by content.
+    pub(crate) shares: bool,
+    /// Keys of content in the workload's data, ascending, each once.
+    pub(crate) data_keys: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,10 +63,17 @@ pub(crate) enum Op {
     /// Waits for admission, then goes on with the body.
     Hold(u32),
     HoldEnd,
-    /// Index into [`Compiled::books`].
+    /// Joins the queue of this hold, and goes on.
     Book(u32),
-    /// Opens a booking, or waits for it, then goes on with the body.
-    Enter(u32),
+    Content(u32),
+    Tell(u32),
+    Abandon(Ref),
+    Renew(u32),
+    /// Begins a frame that is cut at a time, to go on at the instruction.
+    Until(Expr, u32),
+    Shield,
+    /// The block of `until` or `shield` is over.
+    FrameEnd,
     Grow(Ref, Expr),
     Drop(Ref),
     Release(Ref),
@@ -82,21 +95,22 @@ pub(crate) struct HoldPlan {
     pub(crate) cache: Option<Expr>,
     /// Whether a pool it may be on counts in whole numbers.
     pub(crate) integral: bool,
-    /// Of an `enter`; it has no claims of its own.
-    pub(crate) booked: Option<BookedPlan>,
+    /// The number of its booking, if it is entered by one.
+    pub(crate) booked: Option<u32>,
+    /// Evaluated last in an attempt: 0 and it does not fit.
+    pub(crate) when: Option<Expr>,
+    /// The engine that minds the lease.
+    pub(crate) lease_on: Option<Ref>,
+    /// Whether a pool it may be on is shared.
+    pub(crate) shares: bool,
+    /// Where its body ends.
+    pub(crate) end: u32,
     /// Attributes set at the admission, in order.
     pub(crate) binds: Vec<(u32, Expr)>,
     /// Which claim, and for how long.
     pub(crate) lease: Option<(u32, Expr)>,
     /// Whether its units and reserves cannot change by an engine's decoding alone.
     pub(crate) frozen: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct BookedPlan {
-    pub(crate) pool: Ref,
-    /// Which pool is leased.
-    pub(crate) lease: Option<Ref>,
 }
 
 #[derive(Debug)]
@@ -114,6 +128,35 @@ pub(crate) struct RunPlan {
     pub(crate) growing: Option<Ref>,
     /// Further stages the work goes over.
     pub(crate) also: Vec<Ref>,
+    /// Decode tokens behind the prefill.
+    pub(crate) then: Option<Expr>,
+    /// Attributes that samples change: one counts them, one is the time of the first.
+    pub(crate) answers: Option<u32>,
+    pub(crate) first: Option<u32>,
+    /// Index into [`Compiled::tells`].
+    pub(crate) telling: Option<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ContentPlan {
+    pub(crate) add: bool,
+    /// Key and length.
+    pub(crate) parts: Vec<(Expr, Expr)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct TellPlan {
+    pub(crate) pool: Ref,
+    pub(crate) on: Option<Ref>,
+    pub(crate) after: Option<Expr>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RenewPlan {
+    pub(crate) pool: Ref,
+    pub(crate) time: Expr,
+    pub(crate) every: Expr,
+    pub(crate) from: Ref,
 }
 
 #[derive(Debug)]
@@ -128,7 +171,12 @@ pub(crate) struct PoolPlan {
     /// Eviction keys; none for least recently used.
     pub(crate) evict: Vec<Expr>,
     pub(crate) lru: bool,
+    /// Whether somebody gives way to a growth.
     pub(crate) lifo: bool,
+    /// By which keys, the greatest first; none for the last admitted.
+    pub(crate) victims: Vec<Expr>,
+    /// Whether the victim's keys place it in its queue: 0 for its front.
+    pub(crate) requeue: Option<Expr>,
     /// Keys of the queue; none for first come, first served.
     pub(crate) queue: Vec<Expr>,
     /// Whether they are evaluated at every selection, not once at joining.
@@ -171,6 +219,14 @@ pub(crate) struct StepPlan {
     pub(crate) exclusive: bool,
     /// Whether it counts in whole numbers.
     pub(crate) integral: bool,
+    /// Whether results are delivered an iteration later.
+    pub(crate) ahead: bool,
+    /// Whether nobody with tokens under way is a victim.
+    pub(crate) fenced: bool,
+    /// From when on it puts nothing together.
+    pub(crate) stops: f64,
+    /// Whether it keeps an account of tokens under way, and delivers by it.
+    pub(crate) tracks: bool,
     pub(crate) coasting: Coasting,
     pub(crate) memory: Option<u32>,
     /// Pools it admits from, in order of declaration.
@@ -185,6 +241,14 @@ impl Compiled<'_> {
 
     pub(crate) fn stage_name(&self, i: usize) -> String {
         label(&self.ir.stages[i].name, self.stage_members[i])
+    }
+
+    /// What the tokens of a session given as data are.
+    pub(crate) fn data_content(&self, i: usize) -> &[serq_lang::ir::Content] {
+        match &self.ir.arrival {
+            Arrival::Sessions(all) => &all[i].content,
+            _ => &[],
+        }
     }
 
     /// Sessions a closed workload keeps, 0 for others.

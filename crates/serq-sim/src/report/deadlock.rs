@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use crate::engine::Engine;
 use crate::error::EPS;
-use crate::pool::booking::Booking;
 use crate::pool::queue::Who;
 use crate::session::{Session, Status};
 
@@ -75,6 +74,13 @@ pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
         .iter()
         .map(|s| !(s.status.is_queued() || matches!(s.status, Status::Growing { .. })))
         .collect();
+    // What waits at an engine that stopped waits for ever, as the program says.
+    let stopped = |via: u32| w.plans[via as usize].as_ref().is_some_and(|p| w.now >= p.stops);
+    for (p, pool) in w.pools.iter().enumerate() {
+        if e.c.pools[p].admit_via.is_some_and(stopped) {
+            pool.queue.iter().for_each(|who| moves[who.session() as usize] = true);
+        }
+    }
     let give = |s: &Session, free: &mut Vec<f64>| {
         for (p, units) in holdings(s) {
             free[p as usize] += units;
@@ -158,7 +164,7 @@ pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
 
 fn holdings(s: &Session) -> impl Iterator<Item = (u32, f64)> + '_ {
     let claims = s.claims.iter().filter(|c| c.active).map(|c| (c.pool, c.alloc));
-    let booked = s.bookings.iter().flat_map(Booking::granted).map(|c| (c.pool, c.units));
+    let booked = s.bookings.iter().flat_map(|b| &b.granted).map(|c| (c.pool, c.alloc));
     claims.chain(s.leases.iter().map(|l| (l.pool, l.alloc))).chain(booked)
 }
 

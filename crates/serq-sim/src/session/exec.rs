@@ -9,6 +9,7 @@ use crate::program::Op;
 use crate::rng::{Purpose, Rng};
 use crate::session::{Script, Status};
 use crate::stage::Mode;
+use crate::stage::duty::Telling;
 use serq_lang::ir::{Arrival, Trace};
 
 /// Statements a session may execute before it must wait for something.
@@ -104,7 +105,14 @@ impl Engine<'_> {
                 }
                 Op::Choose(k) => self.choose(s, k)?,
                 Op::Turn => self.turn(s)?,
-                Op::Hold(plan) => return self.reach_hold(s, plan),
+                Op::Hold(plan) => {
+                    self.reach_hold(s, plan)?;
+                    // It goes on if it had booked the hold.
+                    if self.w.sessions[at].status != Status::Executing {
+                        return Ok(());
+                    }
+                    continue;
+                }
                 Op::Book(plan) => {
                     self.book(s, plan)?;
                     if self.w.sessions[at].status != Status::Executing {
@@ -112,12 +120,23 @@ impl Engine<'_> {
                     }
                     continue;
                 }
-                Op::Enter(plan) => {
-                    self.enter(s, plan)?;
-                    if self.w.sessions[at].status != Status::Executing {
-                        return Ok(());
+                Op::Content(k) => self.set_content(s, k)?,
+                Op::Tell(k) => {
+                    if let Some(telling) = self.telling(s, Some(k))? {
+                        self.tell_lease(s, telling, None)?;
                     }
-                    continue;
+                }
+                Op::Abandon(pool) => {
+                    let p = self.pool_of(s, pool)?;
+                    self.abandon(s, p)?;
+                }
+                Op::Renew(k) => self.renew(s, k)?,
+                Op::Until(deadline, otherwise) => self.begin_until(s, deadline, otherwise)?,
+                Op::Shield => self.begin_shield(s),
+                Op::FrameEnd => {
+                    if self.end_frame(s)? {
+                        continue;
+                    }
                 }
                 Op::HoldEnd => {
                     // Moves on by itself: what it offers may preempt this very session.
@@ -297,7 +316,7 @@ impl Engine<'_> {
         match self.grow_claim(s, claim as u32, units)? {
             Growth::Grown => Ok(true),
             Growth::Preempted => Ok(false),
-            Growth::Stalled => {
+            Growth::Stalled | Growth::Fenced => {
                 self.stall(s, claim as u32, units);
                 self.w.sessions[s as usize].status = Status::Growing { pool: p };
                 Ok(false)
@@ -332,8 +351,25 @@ impl Engine<'_> {
             also.push(other);
         }
         let work = amount(self.value(s, plan.work)?, "the work of a run")?;
+        if plan.mode == Mode::Steps {
+            let telling = self.telling(s, plan.telling)?;
+            return self.start_steps(s, stage, work, telling);
+        }
         let integral = self.w.plans[stage as usize].as_ref().is_some_and(|p| p.integral);
         let work = whole(work, integral, "the work of a run")?;
+        let then = match plan.then {
+            Some(e) => {
+                let then = amount(self.value(s, e)?, "the tokens of a run")?;
+                whole(then, integral, "the tokens of a run")?
+            }
+            None => 0.0,
+        };
+        // A run without prefill tokens decodes from the start.
+        let (mode, work, then) = if work <= 0.0 && then > 0.0 {
+            (Mode::Decode, then, 0.0)
+        } else {
+            (plan.mode, work, then)
+        };
         let growing = match plan.growing {
             Some(pool) => Some(self.pool_of(s, pool)?),
             None => None,
@@ -349,18 +385,40 @@ impl Engine<'_> {
                 };
                 let hold = session.hold_of(claim);
                 session.holds[hold].touched = true;
+                let c = &mut session.claims[claim];
+                let prefill = if mode == Mode::Prefill { work } else { 0.0 };
+                c.decided = c.decided.max(c.position + prefill);
                 Some(claim as u32)
             }
             None => None,
         };
         self.w.sessions[s as usize].pc += 1;
-        match plan.mode {
-            Mode::Plain => self.settle_request(s),
+        match mode {
+            Mode::Plain | Mode::Steps => self.settle_request(s),
             Mode::Decode => self.requests.decodes(s),
             Mode::Prefill => {}
         }
-        self.join_over((stage, &also), Some(s), work, plan.mode, growing)?;
+        let id = self.join_over((stage, &also), Some(s), work, mode, growing)?;
+        let job = &mut self.w.jobs[id as usize];
+        job.run = k;
+        job.then = then;
         Ok(true)
+    }
+
+    /// Which lease a statement or run tells of, and whom.
+    fn telling(&mut self, s: u32, k: Option<u32>) -> Result<Option<Telling>> {
+        let Some(k) = k else { return Ok(None) };
+        let plan = &self.c.tells[k as usize];
+        let pool = self.pool_of(s, plan.pool)?;
+        let on = match plan.on {
+            Some(stage) => Some(self.pool_of(s, stage)?),
+            None => None,
+        };
+        let after = match plan.after {
+            Some(e) => amount(self.value(s, e)?, "the time of a message")?,
+            None => 0.0,
+        };
+        Ok(Some(Telling { pool, on, after }))
     }
 }
 

@@ -30,8 +30,13 @@ impl Engine<'_> {
                 }
             }
             Arrival::Sessions(all) => {
-                for _ in all {
-                    self.spawn()?;
+                for (number, session) in all.iter().enumerate() {
+                    let number = number as u32;
+                    if session.at > 0.0 {
+                        self.schedule(session.at, Event::Come { number });
+                    } else {
+                        self.spawn_as(Some(number))?;
+                    }
                 }
             }
         }
@@ -98,17 +103,23 @@ impl Engine<'_> {
         let all = match &ir.arrival {
             Arrival::Times(times) => times.len() as u64,
             Arrival::Trace => ir.trace_times.len() as u64,
-            Arrival::Batch(_) | Arrival::Sessions(_) => self.arrived,
+            Arrival::Batch(_) => self.arrived,
+            Arrival::Sessions(all) => all.len() as u64,
             _ => ir.limit.unwrap_or(u64::MAX),
         };
         self.live == 0 && self.arrived >= all
     }
 
     pub(crate) fn spawn(&mut self) -> Result<()> {
+        self.spawn_as(None)
+    }
+
+    /// A session comes, that of the workload's data with this number if it is given as data.
+    pub(crate) fn spawn_as(&mut self, data: Option<u32>) -> Result<()> {
         let now = self.w.now;
         let c = self.c;
         let s = self.new_slot();
-        let serial = self.arrived;
+        let serial = data.map_or(self.arrived, u64::from);
         self.arrived += 1;
         self.live += 1;
         self.live_average.set(now, self.live as f64);
@@ -116,6 +127,7 @@ impl Engine<'_> {
         let session = &mut self.w.sessions[s as usize];
         session.serial = serial;
         session.pc = c.session;
+        session.frames.clear();
         session.born = now;
         session.turns = 0;
         session.stuck = false;
@@ -134,6 +146,7 @@ impl Engine<'_> {
             }
             _ => Script::None,
         };
+        self.first_content(s, data.map(|i| i as usize));
         self.begin_request(s);
         let from = s as usize * self.w.width;
         self.w.attrs[from..from + self.w.width].fill(0.0);
@@ -169,10 +182,15 @@ impl Engine<'_> {
         while !self.w.sessions[s as usize].leases.is_empty() {
             self.end_lease(s, 0)?;
         }
+        while let Some(&(id, stage)) = self.w.sessions[s as usize].minded.first() {
+            self.end_minded_of(s, id, stage)?;
+        }
+        self.end_renewals(s, None);
         self.cancel_bookings(s, None);
         self.orphan_prefixes(s);
         let session = &mut self.w.sessions[s as usize];
         session.status = Status::Gone;
+        session.frames.clear();
         session.pending.clear();
         session.preempted.clear();
         let born = session.born;

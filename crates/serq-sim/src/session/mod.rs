@@ -1,12 +1,17 @@
 //! A client: where it is in the program and what it holds.
 //!
-//! Statements are in [`exec`], coming and going in [`life`].
+//! Statements are in [`exec`], coming and going in [`life`], deadlines in [`cut`], what its tokens are
+//! in [`content`].
 
+pub(crate) mod content;
+pub(crate) mod cut;
 pub(crate) mod exec;
 pub(crate) mod life;
 pub(crate) mod request;
 
+use crate::content::Chain;
 use crate::pool::booking::Booking;
+use cut::Frame;
 
 /// Where a session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +37,10 @@ pub(crate) enum Status {
     Working {
         job: u32,
     },
+    /// Waits for iterations of a step stage.
+    Stepping {
+        stage: u32,
+    },
 }
 
 impl Status {
@@ -52,6 +61,14 @@ pub(crate) struct Session {
     /// Their allocations, those of one hold together, in its order.
     pub(crate) claims: Vec<Claim>,
     pub(crate) leases: Vec<Lease>,
+    /// Leases that an engine minds, as long as they are the session's: number and stage.
+    pub(crate) minded: Vec<(u64, u32)>,
+    /// Deadlines and shields around it, outermost first.
+    pub(crate) frames: Vec<Frame>,
+    /// What its tokens are; empty in a program without shared pools.
+    pub(crate) chain: Chain,
+    /// Names this chain among all there were.
+    pub(crate) chain_stamp: u64,
     pub(crate) bookings: Vec<Booking>,
     /// The admission it waits for: pools, with the units and reserve of the last attempt.
     pub(crate) pending: Vec<Pending>,
@@ -94,6 +111,8 @@ pub(crate) struct Hold {
     pub(crate) first: u32,
     /// Whether a growing run or a load advanced a position in it.
     pub(crate) touched: bool,
+    /// Frames around it.
+    pub(crate) frames: u32,
 }
 
 /// A hold's allocation on one pool.
@@ -108,6 +127,12 @@ pub(crate) struct Claim {
     pub(crate) since: f64,
     /// False once released inside the scope.
     pub(crate) active: bool,
+    /// Shared pool: who holds its blocks, else [`crate::pool::shared::NONE`].
+    pub(crate) holder: u32,
+    /// Shared pool: units whose content is known.
+    pub(crate) decided: f64,
+    /// Number of the latest iteration that computed something in it.
+    pub(crate) fed: u64,
 }
 
 /// An allocation that outlived its hold.
@@ -121,6 +146,11 @@ pub(crate) struct Lease {
     /// The hold whose cache clause applies.
     pub(crate) plan: u32,
     pub(crate) since: f64,
+    /// Its bound, seconds on the clock.
+    pub(crate) until: f64,
+    /// As in [`Claim`].
+    pub(crate) holder: u32,
+    pub(crate) fed: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +170,10 @@ impl Session {
             holds: Vec::new(),
             claims: Vec::new(),
             leases: Vec::new(),
+            minded: Vec::new(),
+            frames: Vec::new(),
+            chain: Chain::default(),
+            chain_stamp: 0,
             bookings: Vec::new(),
             pending: Vec::new(),
             queued_at: 0.0,
@@ -164,6 +198,11 @@ impl Session {
     /// The booking whose first pool this is: its index.
     pub(crate) fn booking(&self, first: u32) -> Option<usize> {
         self.bookings.iter().position(|b| b.first() == first)
+    }
+
+    /// The booking of a hold: its index.
+    pub(crate) fn booking_of(&self, plan: u32) -> Option<usize> {
+        self.bookings.iter().position(|b| b.plan == plan)
     }
 
     pub(crate) fn forget_entry(&mut self, pool: u32) {

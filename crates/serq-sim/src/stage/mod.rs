@@ -2,9 +2,12 @@
 //!
 //! A job is work at a stage, a session's or (moving spilled units) nobody's. Jobs live in one
 //! arena with an epoch per number, so that an event for a job that left is recognised. How a kind
-//! of stage serves is in its own file: [`queueing`] (fifo and delay), [`ps`], [`flow`], [`step`].
+//! of stage serves is in its own file: [`queueing`] (fifo and delay), [`ps`], [`flow`], [`step`] with
+//! [`deliver`] (what its iterations result in) and [`duty`] (what they do beside tokens).
 
 pub(crate) mod coast;
+pub(crate) mod deliver;
+pub(crate) mod duty;
 pub(crate) mod estimate;
 pub(crate) mod flow;
 pub(crate) mod ps;
@@ -20,8 +23,9 @@ use ps::Ps;
 use serq_lang::ir::{CExpr, CStage, CStageKind};
 use step::Step;
 
+use crate::What;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{EPS, Result};
 use crate::expr::Expr;
 use crate::session::Status;
 use crate::stats::{Mean, TimeAverage};
@@ -32,6 +36,15 @@ pub(crate) enum Mode {
     Plain,
     Prefill,
     Decode,
+    /// No job: the session waits for iterations.
+    Steps,
+}
+
+impl Mode {
+    /// Whether it computes tokens of a request.
+    pub(crate) fn computes(self) -> bool {
+        matches!(self, Mode::Prefill | Mode::Decode)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -46,8 +59,17 @@ pub(crate) struct Job {
     pub(crate) rate: f64,
     pub(crate) session: Option<u32>,
     pub(crate) mode: Mode,
-    /// Unfinished work: all of it until a fifo or delay stage ends it, tokens left at a step stage.
+    /// Unfinished work: all of it until a fifo or delay stage ends it, tokens left at a step stage,
+    /// those under way included.
     pub(crate) work: f64,
+    /// Step: decode tokens behind those of a prefill.
+    pub(crate) then: f64,
+    /// Step that tracks: tokens scheduled and not delivered.
+    pub(crate) flying: f64,
+    /// Step: the run it is of, [`NO_RUN`] for none.
+    pub(crate) run: u32,
+    /// Preempted with tokens under way, which its session still gets: the session's serial number.
+    pub(crate) ghost: Option<u64>,
     /// Fifo and delay: when it ends. Ps: the virtual time at which it does.
     pub(crate) finish: f64,
     pub(crate) joined: f64,
@@ -65,7 +87,31 @@ pub(crate) struct Job {
     pub(crate) stalled: bool,
 }
 
+/// A job of no run of a session.
+pub(crate) const NO_RUN: u32 = u32::MAX;
+
 impl Job {
+    /// Tokens left, those under way included.
+    pub(crate) fn left(&self) -> f64 {
+        self.work + self.then
+    }
+
+    /// Whether the next token it is served is one of decoding. Only who keeps an account of tokens
+    /// under way has any.
+    pub(crate) fn decodes(&self) -> bool {
+        self.mode == Mode::Decode || self.flying >= self.work - EPS
+    }
+
+    /// Prefill tokens that no iteration has been given yet.
+    pub(crate) fn unscheduled_prefill(&self) -> f64 {
+        if self.mode == Mode::Prefill { (self.work - self.flying).max(0.0) } else { 0.0 }
+    }
+
+    /// Whether the latest `n` tokens it was served are prefill.
+    pub(crate) fn prefilled(&self, n: f64) -> bool {
+        self.mode == Mode::Prefill && self.flying - n < self.work - EPS
+    }
+
     /// The stages it is at.
     pub(crate) fn stages(&self) -> impl Iterator<Item = u32> + '_ {
         std::iter::once(self.stage).chain(self.also.iter().map(|(s, _)| *s))
@@ -73,7 +119,15 @@ impl Job {
 
     /// Tokens it would take from an unlimited budget; `chunk` 0 is no cap.
     pub(crate) fn wants(&self, chunk: f64) -> f64 {
-        if self.mode == Mode::Decode {
+        if self.flying > 0.0 {
+            let left = self.left() - self.flying;
+            if self.decodes() {
+                left.min(1.0)
+            } else {
+                let prefill = self.work - self.flying;
+                if chunk > 0.0 { prefill.min(chunk) } else { prefill }
+            }
+        } else if self.mode == Mode::Decode {
             self.work.min(1.0)
         } else if chunk > 0.0 {
             self.work.min(chunk)
@@ -161,7 +215,7 @@ impl Engine<'_> {
         mode: Mode,
         growing: Option<u32>,
     ) -> Result<()> {
-        self.join_over((stage, &[]), session, work, mode, growing)
+        self.join_over((stage, &[]), session, work, mode, growing).map(|_| ())
     }
 
     /// The same over further stages at once.
@@ -172,7 +226,7 @@ impl Engine<'_> {
         work: f64,
         mode: Mode,
         growing: Option<u32>,
-    ) -> Result<()> {
+    ) -> Result<u32> {
         let now = self.w.now;
         let job = Job {
             alive: true,
@@ -183,6 +237,10 @@ impl Engine<'_> {
             session,
             mode,
             work,
+            then: 0.0,
+            flying: 0.0,
+            run: NO_RUN,
+            ghost: None,
             finish: 0.0,
             joined: now,
             started: None,
@@ -209,7 +267,7 @@ impl Engine<'_> {
             Kind::Flow(_) => self.join_flow(stage, id),
             Kind::Step(_) => self.join_step(stage, id),
         }
-        Ok(())
+        Ok(id)
     }
 
     fn new_job(&mut self, mut job: Job) -> u32 {
@@ -223,7 +281,7 @@ impl Engine<'_> {
         self.w.jobs.len() as u32 - 1
     }
 
-    fn free_job(&mut self, id: u32) {
+    pub(super) fn free_job(&mut self, id: u32) {
         self.w.jobs[id as usize].alive = false;
         self.free_jobs.push(id);
     }
@@ -261,13 +319,17 @@ impl Engine<'_> {
         }
         self.free_job(id);
         match session {
-            Some(s) => self.wake(s),
+            Some(s) => {
+                self.tell(s, What::RunOver { stage: first.0 as usize });
+                self.wake(s)
+            }
             None => Ok(()),
         }
     }
 
     /// Takes a job out of its stage unfinished. At a step stage the tokens of an iteration that
-    /// has not ended are not computed: the position goes back.
+    /// has not ended are not computed: the position goes back. If it delivers an iteration later, the job
+    /// is still known until its tokens under way are, though nobody gets them.
     pub(crate) fn remove_job(&mut self, id: u32) {
         let now = self.w.now;
         let stage = self.w.jobs[id as usize].stage;
@@ -285,7 +347,11 @@ impl Engine<'_> {
         for s in std::iter::once(stage).chain(job.also.iter().map(|(s, _)| *s)) {
             self.w.stages[s as usize].change_present(now, -1);
         }
-        self.free_job(id);
+        if self.w.jobs[id as usize].flying > 0.0 {
+            self.w.jobs[id as usize].alive = false;
+        } else {
+            self.free_job(id);
+        }
         if matches!(self.w.stages[stage as usize].kind, Kind::Fifo(_)) {
             self.start_waiting(stage);
         }

@@ -8,7 +8,7 @@
 
 use serq_lang::ir::Ctx;
 
-use super::{Kind, Mode};
+use super::Kind;
 use crate::engine::Engine;
 use crate::error::{Reason, Result, Subject};
 use crate::expr::{Env, Vars};
@@ -75,9 +75,9 @@ impl Engine<'_> {
             if job.served == step.number {
                 continue;
             }
-            vars[Ctx::Decoding as usize] = f64::from(job.mode == Mode::Decode);
+            vars[Ctx::Decoding as usize] = f64::from(job.decodes());
             vars[Ctx::Admission as usize] = job.admission as f64;
-            vars[Ctx::Remaining as usize] = job.work;
+            vars[Ctx::Remaining as usize] = job.left();
             let mut env = Env::stage(&vars);
             if let Some(s) = job.session {
                 env.attrs = w.attrs(s);

@@ -9,6 +9,7 @@
 use serq_lang::ir::Ctx;
 
 use super::coast::Coast;
+use super::duty::Duty;
 use super::serving::Order;
 use super::{Job, Kind, Mode};
 use crate::engine::Engine;
@@ -17,7 +18,7 @@ use crate::event::Event;
 use crate::expr::{Env, Expr, NO_VARS, Vars};
 use crate::pool::admission::Attempt;
 use crate::pool::growth::Growth;
-use crate::{Iteration, Tokens};
+use crate::{Iteration, Phase, Tokens};
 
 #[derive(Debug, Default)]
 pub(crate) struct Step {
@@ -35,8 +36,11 @@ pub(crate) struct Step {
     pub(super) number: u64,
     /// Tokens of the iteration: job and amount, in order of assignment.
     pub(crate) assigned: Vec<(u32, f64)>,
-    /// Budget left of the iteration being put together.
+    /// Budget left of the iteration being put together, and its chunk.
     pub(super) left: f64,
+    pub(super) chunk: f64,
+    /// What it does beside tokens.
+    pub(crate) duty: Duty,
     /// Residents before this index were considered in this iteration.
     pub(super) cursor: usize,
     pub(super) order: Order,
@@ -46,9 +50,9 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Tokens left of the iteration being put together.
-    pub(crate) fn left(&self) -> f64 {
-        self.left
+    /// Tokens left of the iteration being put together, and its chunk.
+    pub(crate) fn left(&self) -> (f64, f64) {
+        (self.left, self.chunk)
     }
 
     /// When the running iteration began.
@@ -58,8 +62,9 @@ impl Step {
 
     /// Which share of time the iteration belongs to; see [`super::StageStats::split`].
     pub(crate) fn kind_of(&self, jobs: &[Job]) -> usize {
-        let has = |mode| self.assigned.iter().any(|(j, _)| jobs[*j as usize].mode == mode);
-        match (has(Mode::Prefill), has(Mode::Decode)) {
+        let has =
+            |prefill| self.assigned.iter().any(|(j, n)| jobs[*j as usize].prefilled(*n) == prefill);
+        match (has(true), has(false)) {
             (true, false) => 0,
             (false, true) => 1,
             (true, true) => 2,
@@ -82,12 +87,14 @@ impl Engine<'_> {
     }
 
     /// A resident leaves before its work is done: preempted. Tokens of an iteration not yet
-    /// finished are not computed; while it is being put together, its budget gets them back.
+    /// finished are not computed, unless the engine is ahead of its results; while it is being put
+    /// together, its budget gets them back.
     pub(super) fn leave_step(&mut self, stage: u32, id: u32) {
         self.drop_resident(stage, id);
         let w = &mut self.w;
+        let ahead = w.plans[stage as usize].as_ref().is_some_and(|p| p.ahead);
         let Kind::Step(step) = &mut w.stages[stage as usize].kind else { return };
-        if !(step.filling || step.running) {
+        if !(step.filling || step.running && !ahead) {
             return;
         }
         let Some(k) = step.assigned.iter().position(|(j, _)| *j == id) else { return };
@@ -95,14 +102,15 @@ impl Engine<'_> {
         if step.filling {
             step.left += tokens;
         }
-        let job = &w.jobs[id as usize];
+        let job = &mut w.jobs[id as usize];
+        job.flying = if job.flying - tokens > EPS { job.flying - tokens } else { 0.0 };
         if let (Some(s), Some(claim)) = (job.session, job.growing) {
             let claim = &mut w.sessions[s as usize].claims[claim as usize];
             claim.position = (claim.position - tokens).max(0.0);
         }
     }
 
-    fn drop_resident(&mut self, stage: u32, id: u32) {
+    pub(super) fn drop_resident(&mut self, stage: u32, id: u32) {
         let jobs = &self.w.jobs;
         let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else { return };
         let admission = jobs[id as usize].admission;
@@ -121,7 +129,9 @@ impl Engine<'_> {
         let Some(plan) = &self.w.plans[stage as usize] else { return false };
         !step.running
             && (!step.residents.is_empty()
-                || plan.queues.iter().any(|p| self.w.pools[*p as usize].queue.len() > 0))
+                || plan.queues.iter().any(|p| self.w.pools[*p as usize].queue.len() > 0)
+                || step.duty.calls())
+            && self.w.now < plan.stops
     }
 
     /// Puts one iteration together and starts it, if it has tokens or preempted somebody.
@@ -129,6 +139,7 @@ impl Engine<'_> {
         let here = Subject::Stage(stage);
         let preempted = self.preemptions;
         let (snapshot, chunk, exclusive) = self.begin(stage).map_err(|r| r.about(here))?;
+        self.attend(stage)?;
         loop {
             while self.left(stage) > 0.0 {
                 let Some(id) = self.next_resident(stage, &snapshot)? else { break };
@@ -143,6 +154,7 @@ impl Engine<'_> {
                 Attempt::Admitted => self.run_ready()?,
             }
         }
+        self.send_renewals(stage);
         self.launch(stage, self.preemptions > preempted).map_err(|r| r.about(here))
     }
 
@@ -177,11 +189,11 @@ impl Engine<'_> {
         step.filling = true;
         step.assigned.clear();
         step.left = budget;
+        step.chunk = chunk;
         step.cursor = 0;
         step.order.forget();
         step.attention = 0.0;
-        let mut prefills =
-            step.residents.iter().filter(|j| jobs[**j as usize].mode == Mode::Prefill);
+        let mut prefills = step.residents.iter().filter(|j| !jobs[**j as usize].decodes());
         let only = if exclusive { prefills.next().copied() } else { None };
         Ok((snapshot, chunk, only))
     }
@@ -200,7 +212,7 @@ impl Engine<'_> {
         if tokens <= 0.0 {
             return Ok(());
         }
-        let prefill = job.mode == Mode::Prefill;
+        let prefill = !job.decodes();
         let mut attention = if prefill { tokens * tokens / 2.0 } else { 0.0 };
         if let (Some(s), Some(claim)) = (job.session, job.growing) {
             let c = &self.w.sessions[s as usize].claims[claim as usize];
@@ -209,6 +221,10 @@ impl Engine<'_> {
                 match self.grow_claim(s, claim, need)? {
                     Growth::Grown => {}
                     Growth::Preempted => return Ok(()),
+                    Growth::Fenced => {
+                        self.close_serving(stage);
+                        return Ok(());
+                    }
                     Growth::Stalled => {
                         self.stall(s, claim, need);
                         self.w.jobs[id as usize].stalled = true;
@@ -219,7 +235,14 @@ impl Engine<'_> {
             if prefill {
                 attention = tokens * (position + tokens / 2.0);
             }
-            self.w.sessions[s as usize].claims[claim as usize].position += tokens;
+            let c = &mut self.w.sessions[s as usize].claims[claim as usize];
+            c.position += tokens;
+            if self.tracks(stage) {
+                self.feed(stage, s, claim, number);
+            }
+        }
+        if self.tracks(stage) {
+            self.w.jobs[id as usize].flying += tokens;
         }
         if self.w.jobs[id as usize].started.is_none() {
             self.begin_service(stage, id);
@@ -232,18 +255,53 @@ impl Engine<'_> {
         Ok(())
     }
 
+    fn tracks(&self, stage: u32) -> bool {
+        self.w.plans[stage as usize].as_ref().is_some_and(|p| p.tracks)
+    }
+
+    /// A claim's position has advanced in an iteration: what is full of what is known can be found.
+    fn feed(&mut self, stage: u32, s: u32, claim: u32, number: u64) {
+        let c = &mut self.w.sessions[s as usize].claims[claim as usize];
+        let position = c.position;
+        if self.w.plans[stage as usize].as_ref().is_some_and(|p| p.memory == Some(c.pool)) {
+            c.fed = number;
+        }
+        self.register(s, claim, position);
+    }
+
+    /// No resident that is there now is served any more in this iteration.
+    fn close_serving(&mut self, stage: u32) {
+        let w = &mut self.w;
+        let Kind::Step(step) = &mut w.stages[stage as usize].kind else { return };
+        for id in &step.residents {
+            w.jobs[*id as usize].served = step.number;
+        }
+        step.order.forget();
+    }
+
     /// Starts the iteration that was put together.
     fn launch(&mut self, stage: u32, preempted: bool) -> Result<()> {
         let now = self.w.now;
         let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else { return Ok(()) };
         step.filling = false;
-        if step.assigned.is_empty() && !preempted {
+        let duty = step.duty.calls();
+        if step.assigned.is_empty() && !preempted && !duty {
             return Ok(());
+        }
+        if !step.assigned.is_empty() {
+            step.duty.latest = step.number;
         }
         let vars = self.assigned_vars(stage);
         let Some(plan) = &self.w.plans[stage as usize] else { return Ok(()) };
         let cost = plan.cost;
         let cost = self.iteration_cost(stage, cost, &vars)?;
+        if cost <= 0.0 && duty {
+            return Err(Reason::new(
+                "zero-cost",
+                "an iteration that steps or leases wait for costs no time".into(),
+                "give the cost a part that is positive without tokens",
+            ));
+        }
         let s = &mut self.w.stages[stage as usize];
         s.stats.iterations += 1;
         if let Kind::Step(step) = &mut s.kind {
@@ -254,6 +312,7 @@ impl Engine<'_> {
         if self.trace_iterations {
             self.show_iteration(stage, cost);
         }
+        self.show_engine(stage, Phase::PutTogether);
         Ok(())
     }
 
@@ -282,7 +341,10 @@ impl Engine<'_> {
                 let s = &w.sessions[s as usize];
                 (s.serial, s.turns)
             });
-            Tokens { session, turn, prefill: job.mode == Mode::Prefill, count }
+            let claim = job.session.zip(job.growing);
+            let position = claim
+                .map_or(0.0, |(s, k)| w.sessions[s as usize].claims[k as usize].position - count);
+            Tokens { session, turn, prefill: job.prefilled(count), count, position }
         };
         let tokens: Vec<Tokens> = step.assigned.iter().map(part).collect();
         self.observer.iteration(&Iteration {
@@ -304,7 +366,7 @@ impl Engine<'_> {
             let job = &self.w.jobs[id as usize];
             let held = self.w.held(job.session, memory);
             tokens += n;
-            if job.mode == Mode::Decode {
+            if !job.prefilled(n) {
                 decoders += 1;
                 kvb += held;
             } else {
@@ -324,6 +386,12 @@ impl Engine<'_> {
 
     /// The iteration's tokens are computed; jobs without any left are done, in order of assignment.
     pub(crate) fn end_iteration(&mut self, stage: u32) -> Result<()> {
+        if self.watched {
+            self.delivered = Some(stage);
+        }
+        if self.tracks(stage) {
+            return self.end_tracked(stage);
+        }
         let now = self.w.now;
         let (warm, warm_at) = (self.warm, self.warm_at);
         let w = &mut self.w;
