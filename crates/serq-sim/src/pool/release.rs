@@ -180,8 +180,8 @@ impl Engine<'_> {
         }
     }
 
-    /// `release P`: the innermost hold's allocation there, else the oldest lease, else an unopened
-    /// booking; else nothing.
+    /// `release P`: the innermost hold's allocation there, else the oldest lease, which ends at once even
+    /// if an engine minds it; else nothing.
     pub(crate) fn release(&mut self, s: u32, p: u32) -> Result<()> {
         let session = &self.w.sessions[s as usize];
         if let Some(claim) = session.claim_on(p) {
@@ -190,8 +190,6 @@ impl Engine<'_> {
             self.release_claim(s, claim, keep);
         } else if session.leases.iter().any(|l| l.pool == p) || self.minded(s, p).is_some() {
             return self.tell_lease(s, Telling { pool: p, on: None, after: 0.0 }, None);
-        } else if let Some(k) = session.booking(p) {
-            self.cancel_booking(s, k);
         } else {
             return Ok(());
         }
