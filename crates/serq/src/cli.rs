@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Fmt(FmtArgs),
     Explain(ExplainArgs),
     New(NewArgs),
+    Oracle(OracleArgs),
 }
 
 /// Check programs without running them
@@ -191,6 +192,31 @@ pub(crate) struct NewArgs {
     /// The file to write; `.sq` is added if it has no ending
     #[arg(value_name = "NAME")]
     pub(crate) name: PathBuf,
+}
+
+/// Compare a program step by step with recorded runs of vLLM's schedulers
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  serq oracle examples/oracle/vllm_colocated.sq traces/co*.json
+  serq oracle examples/oracle/vllm_pull.sq traces/pd01_basic.json
+
+Each trace's scenario gives the program's settings and its requests, a session each. For each trace and
+for all, the result says how many requests had the same fate at the same ticks, and in how many
+steps the same number of blocks was free; then the first difference of each trace that has one, with
+both sides' state. Traces are made with tools/vllm-oracle.
+
+Exit codes: 0 everything agrees, 1 something differs or cannot be compared, 2 wrong usage.")]
+pub(crate) struct OracleArgs {
+    /// The program: text; its engines are step stages named C, or P and D
+    #[arg(value_name = "PROGRAM")]
+    pub(crate) file: PathBuf,
+    /// Recorded runs, as JSON
+    #[arg(required = true, value_name = "TRACE")]
+    pub(crate) traces: Vec<PathBuf>,
+    /// Give a `let` another value, as name=expression; the scenario's settings come first
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) sets: Vec<String>,
 }
 
 /// A percentile as a quantile.

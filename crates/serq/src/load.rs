@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use serq_lang::diag::{Diagnostic, Diagnostics, render_all};
 use serq_lang::ir::{self, Arrival, Program, Trace, TraceTurn};
 use serq_lang::source::{MAX_SOURCE_BYTES, Source, Sources};
-use serq_lang::{OVERRIDE, Used, compile_with, trace};
+use serq_lang::{Compiled, OVERRIDE, Used, compile_with, trace};
 
 use serq::import;
 
@@ -26,6 +26,8 @@ pub(crate) struct Loaded {
     pub(crate) program: Program,
     pub(crate) sources: Sources,
     pub(crate) warnings: Vec<Diagnostic>,
+    /// Names of its `let`s.
+    pub(crate) constants: Vec<String>,
 }
 
 /// Why a file is no program.
@@ -86,13 +88,19 @@ pub(crate) fn load(path: &Path, sets: &[String]) -> Result<Loaded, Refused> {
             return Err(Failure::usage(text).into());
         }
         let program = from_json(&name, &read(path, MAX_JSON_BYTES)?)?;
-        return Ok(Loaded { program, sources: Sources::default(), warnings: Vec::new() });
+        return Ok(Loaded {
+            program,
+            sources: Sources::default(),
+            warnings: Vec::new(),
+            constants: Vec::new(),
+        });
     }
     let bytes = read(path, MAX_SOURCE_BYTES as u64)?;
     let compiled = compile_with(&name, &bytes, sets, &mut used);
     match compiled.program {
         Some(program) => {
-            Ok(Loaded { program, sources: compiled.sources, warnings: compiled.diagnostics })
+            let Compiled { sources, diagnostics: warnings, constants, .. } = compiled;
+            Ok(Loaded { program, sources, warnings, constants })
         }
         None => Err(Refused::Findings(compiled.diagnostics, compiled.sources)),
     }

@@ -8,6 +8,7 @@
 
 mod check;
 mod cli;
+mod compare;
 mod csv;
 mod explain;
 mod fault;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Fmt(args) => fmt::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::New(args) => new::run(&args),
+        Command::Oracle(args) => compare::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

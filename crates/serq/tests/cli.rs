@@ -419,3 +419,30 @@ fn strict_refuses_overload_and_leftovers() {
     let short = ["run", "engine.sq", "--horizon", "3", "--strict"];
     check(at, &short, 1, &[], &["unfinished: seed 1: 1 of 2 sessions"]);
 }
+
+#[test]
+fn programs_beside_recorded_schedulers() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let programs = root.join("../../examples/oracle");
+    let traces = root.join("tests/data/oracle");
+    let dir = folder(&[("broken.json", "{}")]);
+    let at = dir.path();
+    let of = |folder: &Path, name: &str| folder.join(name).display().to_string();
+    let colocated = of(&programs, "vllm_colocated.sq");
+    let (one, two) = (of(&traces, "co01_basic.json"), of(&traces, "co13_priority.json"));
+    let agree = "all            5 of 5 requests agree, 31 of 31 steps agree\n";
+    check(at, &["oracle", &colocated, &one, &two], 0, &["co01_basic     2 of 2", agree], &[]);
+    let differ = ["first difference at tick 13, engine C", "C in vLLM: free", "C here:    free"];
+    check(at, &["oracle", &colocated, &two, "--set", "C.policy=0"], 1, &differ, &[]);
+    // Every file that cannot be read is named.
+    let wrong = ["error: no.json: ", "error: broken.json: not a trace of vLLM's schedulers"];
+    check(at, &["oracle", &colocated, "no.json", &one, "broken.json"], 1, &[], &wrong);
+    let pull = of(&traces, "pd01_basic.json");
+    let engine = "pd01_basic: the program has a stage C, an engine that the scenario has not";
+    check(at, &["oracle", &colocated, &pull], 1, &[], &[engine, "help: see examples/oracle"]);
+    let lacks =
+        "co13_priority: the scenario sets C.blocks to 13, and the program has no `let C.blocks`";
+    check(at, &["oracle", "queue.sq", &two], 1, &[], &[lacks]);
+    check(at, &["oracle", "queue.sq", "--set", "x=1", &two], 2, &[], &["no `let x`"]);
+    check(at, &["oracle", &colocated], 2, &[], &["TRACE"]);
+}

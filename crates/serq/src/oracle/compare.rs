@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::play::ReleaseOrder;
 use super::read::Trace;
 use super::run::{Event, Run, Side, Step};
 
@@ -15,6 +16,8 @@ pub struct Agreement {
     /// Recorded steps after which the same number of blocks was free.
     pub steps: Count,
     pub first: Option<Box<Difference>>,
+    /// Simultaneous releases that came in another order than the program's own.
+    pub orders: Vec<ReleaseOrder>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,15 +89,18 @@ pub fn compare(expected: &Trace, actual: &Run) -> Agreement {
         }
     }
     let first = parting.map(|at| Box::new(difference(recorded, actual, at)));
-    Agreement { name: expected.name.clone(), requests, steps, first }
+    Agreement { name: expected.name.clone(), requests, steps, first, orders: Vec::new() }
 }
 
 fn counted(step: &Step) -> bool {
     step.free.is_some() || step.free_scheduled.is_some()
 }
 
-fn same_free(a: &Step, b: &Step) -> bool {
-    a.free == b.free && a.free_scheduled == b.free_scheduled
+/// Whether a step has the free blocks that are recorded. An engine a step ahead of its results has
+/// steps after which it processed none, and such a count is not recorded.
+fn same_free(recorded: &Step, other: &Step) -> bool {
+    let same = |recorded: Option<u64>, other| recorded.is_none() || recorded == other;
+    same(recorded.free, other.free) && same(recorded.free_scheduled, other.free_scheduled)
 }
 
 fn at(event: &Event) -> (u64, Side) {

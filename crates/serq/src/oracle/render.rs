@@ -20,6 +20,15 @@ pub fn report(agreements: &[Agreement]) -> String {
         );
     }
     let _ = writeln!(text, "{}", Line { name: "all", width, requests, steps });
+    for a in agreements.iter().filter(|a| !a.orders.is_empty()) {
+        let orders: Vec<String> = a.orders.iter().map(ToString::to_string).collect();
+        let _ = writeln!(
+            text,
+            "{}: under another order of simultaneous releases ({})",
+            a.name,
+            orders.join("; ")
+        );
+    }
     for a in agreements {
         if let Some(difference) = &a.first {
             let _ = write!(text, "\n{}: {difference}", a.name);
