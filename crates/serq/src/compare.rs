@@ -17,6 +17,7 @@ pub(crate) fn run(args: &OracleArgs) -> Done {
     let mut programs: BTreeMap<Vec<String>, Loaded> = BTreeMap::new();
     let mut agreements = Vec::with_capacity(traces.len());
     for trace in &traces {
+        oracle::engines(trace, &plain.program).map_err(unfit)?;
         let mut sets = oracle::settings(trace, &plain.constants).map_err(unfit)?;
         sets.retain(|set| !args.sets.iter().any(|own| name(own) == name(set)));
         sets.extend(args.sets.iter().cloned());

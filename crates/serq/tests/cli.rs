@@ -432,7 +432,7 @@ fn programs_beside_recorded_schedulers() {
     let (one, two) = (of(&traces, "co01_basic.json"), of(&traces, "co13_priority.json"));
     let agree = "all            5 of 5 requests agree, 31 of 31 steps agree\n";
     check(at, &["oracle", &colocated, &one, &two], 0, &["co01_basic     2 of 2", agree], &[]);
-    let differ = ["first difference at tick 13, engine C", "C in vLLM: free", "C here:    free"];
+    let differ = ["first difference at tick 5, engine C", "C in vLLM: free", "C here:    free"];
     check(at, &["oracle", &colocated, &two, "--set", "C.policy=0"], 1, &differ, &[]);
     // Every file that cannot be read is named.
     let wrong = ["error: no.json: ", "error: broken.json: not a trace of vLLM's schedulers"];
@@ -440,9 +440,16 @@ fn programs_beside_recorded_schedulers() {
     let pull = of(&traces, "pd01_basic.json");
     let engine = "pd01_basic: the program has a stage C, an engine that the scenario has not";
     check(at, &["oracle", &colocated, &pull], 1, &[], &[engine, "help: see examples/oracle"]);
-    let lacks =
-        "co13_priority: the scenario sets C.blocks to 13, and the program has no `let C.blocks`";
+    let lacks = "co13_priority: the scenario has an engine C, and the program no step stage";
     check(at, &["oracle", "queue.sq", &two], 1, &[], &[lacks]);
+    std::fs::write(
+        at.join("engine.sq"),
+        "pool kv { cap 9; } stage C : step { cost 1; memory kv; };
+         workload { arrive batch(1); } session { run C decode (1); }",
+    )
+    .expect("a file");
+    let lacks = "co13_priority: the scenario sets C.blocks to 13, and the program has no `let";
+    check(at, &["oracle", "engine.sq", &two], 1, &[], &[lacks]);
     check(at, &["oracle", "queue.sq", "--set", "x=1", &two], 2, &[], &["no `let x`"]);
     check(at, &["oracle", &colocated], 2, &[], &["TRACE"]);
 }

@@ -27,4 +27,4 @@ pub use read::{End, Trace, TraceError, parse, read};
 pub use render::report;
 pub use run::{Event, Reason, Run, Scheduled, Side, Step, What};
 pub use scenario::{Engine, Mode, OnFailure, Policy, Request, Scenario};
-pub use workload::{Unfit, settings};
+pub use workload::{Unfit, engines, settings};

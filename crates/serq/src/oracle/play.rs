@@ -51,8 +51,8 @@ impl fmt::Display for ReleaseOrder {
 ///
 /// Errors: the program lacks what the scenario needs, or it fails.
 pub fn play(trace: &Trace, program: &Program) -> Result<Agreement, PlayError> {
+    let places = places(trace, program)?;
     let (program, ids) = prepare(trace, program.clone())?;
-    let places = places(trace, &program)?;
     let mut search = Search {
         one: &mut |releases: &[(u64, Vec<usize>)]| {
             let options = Options { releases: releases.to_vec(), ..Options::default() };

@@ -189,6 +189,11 @@ fn session(
     })
 }
 
+/// Checks that a program has the scenario's engines, and no other.
+pub fn engines(trace: &Trace, program: &Program) -> Result<(), Unfit> {
+    places(trace, program).map(drop)
+}
+
 /// Where the scenario's engines are in the program.
 pub(super) fn places(trace: &Trace, program: &Program) -> Result<Vec<Place>, Unfit> {
     let mut places = Vec::new();
