@@ -55,9 +55,10 @@ pub enum CStmt {
     /// Runs the first block. If it is not over at the clock time of the expression, evaluated once
     /// (infinite: never; past: at once), the session leaves where it waits or is served, unwinds the
     /// block's holds and goes on with the second block. Such deadlines come after every other event
-    /// of their instant. Tokens under way are not delivered.
+    /// of their instant. Tokens under way are not delivered, and bookings of the block are given up.
     Until(CExpr, BlockId, BlockId),
-    /// A block that no deadline cuts: a cut waits for its end.
+    /// A block that no deadline cuts: a cut waits for its end. Renewals end all the same when the
+    /// deadline comes, and bookings made outside of it that still wait leave their queues.
     Shield(BlockId),
     /// The session ends.
     End,

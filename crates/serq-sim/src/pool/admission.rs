@@ -45,7 +45,7 @@ impl Engine<'_> {
     /// A session reaches a hold: it is rejected if that can never fit, else it waits. One that it has
     /// booked it enters.
     pub(crate) fn reach_hold(&mut self, s: u32, plan: u32) -> Result<()> {
-        if self.c.holds[plan as usize].booked.is_some() {
+        if self.c.holds[plan as usize].booked.is_some() && !self.forgone(s, plan) {
             return self.enter(s, plan);
         }
         self.name_pools(s, plan)?;

@@ -186,6 +186,24 @@ impl Engine<'_> {
         }
     }
 
+    /// A deadline that a shield is in the way of comes: what was booked inside of its frame, the one of this
+    /// index, and still waits leaves its queue. Nothing of it is under way.
+    pub(crate) fn forgo_bookings(&mut self, s: u32, frame: usize) {
+        let waits = |b: &Booking| b.frames > frame && b.waits();
+        while let Some(k) = self.w.sessions[s as usize].bookings.iter().position(waits) {
+            let plan = self.w.sessions[s as usize].bookings[k].plan;
+            self.cancel_booking(s, k);
+            self.w.sessions[s as usize].forgone.push(plan);
+        }
+    }
+
+    /// Whether the session's booking of a hold left its queue like that; then it waits as for any hold.
+    pub(crate) fn forgone(&mut self, s: u32, plan: u32) -> bool {
+        let forgone = &mut self.w.sessions[s as usize].forgone;
+        let at = forgone.iter().position(|p| *p == plan);
+        at.map(|at| forgone.remove(at)).is_some()
+    }
+
     /// Ends the bookings made inside more than `depth` frames.
     pub(crate) fn cancel_bookings_of_frames(&mut self, s: u32, depth: usize) {
         let inside = |b: &Booking| b.frames > depth;

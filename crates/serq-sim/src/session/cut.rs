@@ -3,7 +3,8 @@
 //! A session has a stack of frames, a deadline or a shield each. A deadline is an event that comes
 //! after every other of its instant; then the session leaves wherever it is, unwinds the holds inside
 //! the frame and goes on behind it. If a shield is inside, it goes on until the shield's end. A frame
-//! that is left has no deadline any more: its event is recognised by number.
+//! that is left has no deadline any more: its event is recognised by number. What was booked inside and waits
+//! in a queue is no work under way that a shield protects: it leaves the queue at once.
 
 use crate::What;
 use crate::engine::Engine;
@@ -82,12 +83,15 @@ impl Engine<'_> {
     /// A deadline comes; nothing if its frame was left.
     pub(crate) fn deadline(&mut self, s: u32, id: u64) -> Result<()> {
         let frames = &mut self.w.sessions[s as usize].frames;
-        let Some(frame) = frames.iter_mut().find(|f| f.id == id) else { return Ok(()) };
-        frame.due = true;
+        let Some(k) = frames.iter().position(|f| f.id == id) else { return Ok(()) };
+        frames[k].due = true;
         self.end_renewals(s, None);
         let due = self.due_frame(s);
         self.tell(s, What::Cut { shielded: due.is_none() });
-        let Some(at) = due else { return Ok(()) };
+        let Some(at) = due else {
+            self.forgo_bookings(s, k);
+            return Ok(());
+        };
         let pc = self.w.sessions[s as usize].pc;
         self.detach(s);
         self.cut(s, at).map_err(|r| r.about(Subject::Op(pc)).of(s))?;
@@ -101,6 +105,7 @@ impl Engine<'_> {
         self.unwind(s, frame.holds as usize)?;
         self.cancel_bookings_of_frames(s, at);
         let session = &mut self.w.sessions[s as usize];
+        session.forgone.clear();
         session.frames.truncate(at);
         session.pc = frame.otherwise;
         Ok(())

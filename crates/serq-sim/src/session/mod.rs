@@ -70,6 +70,8 @@ pub(crate) struct Session {
     /// Names this chain among all there were.
     pub(crate) chain_stamp: u64,
     pub(crate) bookings: Vec<Booking>,
+    /// Holds whose bookings left their queues when a deadline came behind a shield.
+    pub(crate) forgone: Vec<u32>,
     /// The admission it waits for: pools, with the units and reserve of the last attempt.
     pub(crate) pending: Vec<Pending>,
     /// When it joined the queue it is in.
@@ -175,6 +177,7 @@ impl Session {
             chain: Chain::default(),
             chain_stamp: 0,
             bookings: Vec::new(),
+            forgone: Vec::new(),
             pending: Vec::new(),
             queued_at: 0.0,
             admission: 0,

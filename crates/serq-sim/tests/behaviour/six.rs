@@ -447,6 +447,34 @@ fn an_unopened_booking_is_given_back() {
     assert_eq!(run.report.pool("D").unwrap().admissions, 2);
 }
 
+/// A shield protects what is under way: a booking that waits in a queue leaves it at the deadline, and
+/// whoever comes to its hold inside of the shield waits anew.
+#[test]
+fn a_booking_behind_a_shield_leaves_its_queue() {
+    let run = |body: &str| {
+        run(&format!(
+            "pool D {{ cap 1; }}
+             stage clock : delay;
+             workload {{ arrive batch (2); session {{ request; }} }}
+             server {{
+               branch (serial == 0) {{ admit if D (1) fit {{ run clock (10); }} }} else {{
+                 until (3) {{
+                   book room;
+                   {body}
+                 }} else {{ observe left = now; }}
+               }}
+             }}
+             run {{ horizon 100; }}"
+        ))
+    };
+    let enter = "enter room if D (1) fit { observe entered = now; }";
+    let outside = run(&format!("shield {{ run clock (5); observe waiting = queued(D); }} {enter}"));
+    assert_eq!((outside.values("waiting"), outside.values("left")), (vec![0.], vec![5.]));
+    assert!(outside.values("entered").is_empty());
+    let inside = run(&format!("shield {{ run clock (5); {enter} }}"));
+    assert_eq!((inside.values("entered"), inside.values("left")), (vec![10.], vec![10.]));
+}
+
 /// Each books one of two pools and then holds the other's.
 #[test]
 fn bookings_take_part_in_a_deadlock() {
