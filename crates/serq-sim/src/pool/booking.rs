@@ -57,7 +57,7 @@ impl Engine<'_> {
             return Err(Reason::new(
                 "booked-twice",
                 format!("pool `{}` is booked already", self.c.pool_name(first as usize)),
-                "enter the first booking, or release it, before the next",
+                "enter the first booking before the next",
             ));
         }
         let session = &mut self.w.sessions[s as usize];

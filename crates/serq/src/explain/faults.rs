@@ -10,6 +10,21 @@ pub(super) struct Fault {
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault {
+        code: "abandon",
+        text: "A lease was abandoned, and its bound came out infinite: nobody would ever end it. Give the lease a
+time.",
+        program: "
+let t = 1 / 0;
+pool kv { cap 10; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session {
+  branch (serial == 0) { hold kv (1) { run s (1); } lease kv (t * (1 + serial)); abandon kv; }
+}
+run { horizon 100; }
+",
+    },
+    Fault {
         code: "amount",
         text: "An amount came out negative, infinite or as no number. Units, work and times are 0 or
 more; what the program computes there is never silently made 0. Look at the inputs of the expression:
@@ -18,6 +33,22 @@ a draw without a lower bound, a difference of two readings, a division.",
 stage s : fifo;
 workload { arrive poisson(1); }
 session { run s (1 - serial); }
+run { horizon 100; }
+",
+    },
+    Fault {
+        code: "booked-twice",
+        text: "A session books a pool that it has booked already, and has not entered. Each booking is entered
+before the next.",
+        program: "
+pool kv { cap 10; }
+stage s : fifo;
+workload { arrive batch(1); session { loop { request; } } }
+server {
+  book room;
+  run s (1);
+  branch (serial > 0) { enter room if kv (1) fit { run s (1); } }
+}
 run { horizon 100; }
 ",
     },
@@ -43,6 +74,21 @@ run { horizon 100; }
 ",
     },
     Fault {
+        code: "content",
+        text: "A segment of a session's content has a key or a length that is no whole number, or more is added
+behind a segment without end.",
+        program: "
+pool kv { cap 160; block 16; shared; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session {
+  content (1: 10 + serial / 2);
+  hold kv (16) { run s (1); }
+}
+run { horizon 100; }
+",
+    },
+    Fault {
         code: "draw",
         text: "A distribution was given parameters for which there is none: a negative or infinite mean, a
 probability outside of 0 to 1, bounds out of order.",
@@ -61,6 +107,33 @@ was linked, and the run's work came out as 0 every time.",
 stage s : fifo;
 workload { arrive poisson(1); }
 session { loop { run s (0 * serial); } }
+run { horizon 100; }
+",
+    },
+    Fault {
+        code: "enter",
+        text: "A session came to a hold that is booked, and had not booked it. Book on every way that leads there.",
+        program: "
+pool kv { cap 10; }
+stage s : fifo;
+workload { arrive batch(1); session { request; } }
+server {
+  branch (serial > 0) { book room; }
+  run s (1);
+  enter room if kv (1) fit { run s (1); }
+}
+run { horizon 100; }
+",
+    },
+    Fault {
+        code: "gauge",
+        text: "A gauge came out infinite or as no number.",
+        program: "
+pool kv { cap 10; }
+stage s : fifo;
+gauge share = used(kv) / queued(kv);
+workload { arrive poisson(1); }
+session { hold kv (1) { run s (1); } }
 run { horizon 100; }
 ",
     },
@@ -105,6 +178,16 @@ pool kv { cap 10; }
 stage s : fifo;
 workload { arrive poisson(1); }
 session { loop { hold kv (1) { run s (0 * serial); } } }
+run { horizon 100; }
+",
+    },
+    Fault {
+        code: "integral",
+        text: "An engine that is `integral` counts whole tokens, and this amount is none. Round it where it is computed.",
+        program: "
+stage e : step { cost 1; integral; };
+workload { arrive poisson(1); }
+session { run e decode (1 + serial / 2); }
 run { horizon 100; }
 ",
     },
@@ -156,12 +239,54 @@ run { horizon 100; }
 ",
     },
     Fault {
+        code: "run-twice",
+        text: "Two stages of one run came out as the same member of a family. A flow is on a stage once.",
+        program: "
+share maxmin;
+stage s[2] : ps(1);
+workload { arrive poisson(1); }
+session { run s[0 * serial], s[0] (1); }
+run { horizon 100; }
+",
+    },
+    Fault {
         code: "set",
         text: "An attribute was set to no number: 0 / 0, inf - inf, the root of a negative number.",
         program: "
 stage s : fifo;
 workload { arrive poisson(1); }
 session { set x = (serial - serial) / (serial - serial); run s (1); }
+run { horizon 100; }
+",
+    },
+    Fault {
+        code: "steps",
+        text: "A run waits for a number of iterations that is not whole.",
+        program: "
+stage e : step { cost 1; };
+workload { arrive poisson(1); }
+session { run e steps (1.5 + serial); }
+run { horizon 100; }
+",
+    },
+    Fault {
+        code: "until",
+        text: "The time of an `until` is no number. It is a time of the clock, `now + 5` for in five seconds, `inf` for never.",
+        program: "
+stage s : fifo;
+workload { arrive poisson(1); }
+session { until (serial / serial) { run s (1); } }
+run { horizon 100; }
+",
+    },
+    Fault {
+        code: "when",
+        text: "The condition of a hold is no number. It is 0 if the hold does not fit, and anything else if it does.",
+        program: "
+pool kv { cap 10; }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { hold kv (1) when (serial / serial) { run s (1); } }
 run { horizon 100; }
 ",
     },
