@@ -15,7 +15,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-/// Name and text of every program in `examples/`, by name.
+/// Name and text of every program in `examples/` and of one with what they do not use, by name.
 pub(crate) fn examples() -> Vec<(String, String)> {
     let mut list: Vec<_> = std::fs::read_dir(folder())
         .expect("examples")
@@ -26,8 +26,9 @@ pub(crate) fn examples() -> Vec<(String, String)> {
             (name, std::fs::read_to_string(&p).expect("a text"))
         })
         .collect();
+    list.push(("scheduler.sq".to_owned(), include_str!("scheduler.sq").to_owned()));
     list.sort();
-    assert!(list.len() >= 7, "{} examples", list.len());
+    assert!(list.len() >= 8, "{} examples", list.len());
     list
 }
 

@@ -1,16 +1,19 @@
 //! Who can never move again, and why.
 //!
 //! At the end of a run some sessions wait. Whether that is load or a deadlock is decided by
-//! optimistic reduction: everybody who works at a stage is taken to finish and to give back all
-//! it has; whoever then fits at the head of a queue, or can grow, is taken to finish as well; and
+//! optimistic reduction: leases with a bound, and those that were told, are taken to end; everybody who
+//! works at a stage, or is cut by a deadline, is taken to finish and to give back all it has; whoever then
+//! fits at the head of a queue, or can grow, is taken to finish as well; and
 //! so on. Those who are left can not move in any continuation, whatever the others do.
 
 use serde::Serialize;
 
 use crate::engine::Engine;
 use crate::error::EPS;
+use crate::pool::lease::Minded;
 use crate::pool::queue::Who;
-use crate::session::{Session, Status};
+use crate::session::{Lease, Session, Status};
+use crate::stage::Kind;
 
 /// Sessions listed at most.
 const MOST_LISTED: usize = 20;
@@ -81,14 +84,19 @@ pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
             pool.queue.iter().for_each(|who| moves[who.session() as usize] = true);
         }
     }
+    ending(e, &mut free);
     let give = |s: &Session, free: &mut Vec<f64>| {
-        for (p, units) in holdings(s) {
+        let bounded = |l: &&Lease| l.until < f64::INFINITY;
+        let leases = s.leases.iter().filter(bounded).map(|l| (l.pool, -l.alloc));
+        let minded = minded(e, s).filter(|l| l.until == f64::INFINITY).map(|l| (l.pool, l.alloc));
+        for (p, units) in holdings(s).chain(leases).chain(minded) {
             free[p as usize] += units;
         }
     };
     for (i, s) in w.sessions.iter().enumerate() {
         let stalled = matches!(s.status, Status::Working { job } if w.jobs[job as usize].stalled);
         moves[i] &= !stalled;
+        moves[i] |= s.will_be_cut();
         if moves[i] && s.is_alive() {
             give(s, &mut free);
         }
@@ -162,6 +170,34 @@ pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
     Some(Deadlock { time, sessions: stuck.len(), waiters })
 }
 
+/// Adds what is given back whatever sessions do: by the bound of a lease, or because it was told.
+fn ending(e: &Engine<'_>, free: &mut [f64]) {
+    let w = &e.w;
+    for lease in w.sessions.iter().filter(|s| s.is_alive()).flat_map(|s| &s.leases) {
+        free[lease.pool as usize] += if lease.until < f64::INFINITY { lease.alloc } else { 0.0 };
+    }
+    for (stage, plan) in w.stages.iter().zip(&w.plans) {
+        let Kind::Step(step) = &stage.kind else { continue };
+        let duty = &step.duty;
+        let under_way = duty.ending.iter().chain(duty.flying.iter().flat_map(|b| &b.ending));
+        // An engine that stopped notices nothing any more.
+        let stopped = plan.as_ref().is_some_and(|p| w.now >= p.stops);
+        let bounded = duty.leases.iter().filter(|l| l.until < f64::INFINITY);
+        let noticed = bounded.chain(duty.told.iter().map(|(_, l)| l)).filter(|_| !stopped);
+        for lease in under_way.chain(noticed) {
+            free[lease.pool as usize] += lease.alloc;
+        }
+    }
+}
+
+/// Leases of a session that engines mind.
+fn minded<'e>(e: &'e Engine<'_>, s: &'e Session) -> impl Iterator<Item = &'e Minded> {
+    s.minded.iter().filter_map(|(id, stage)| match &e.w.stages[*stage as usize].kind {
+        Kind::Step(step) => step.duty.leases.iter().find(|l| l.id == *id),
+        _ => None,
+    })
+}
+
 fn holdings(s: &Session) -> impl Iterator<Item = (u32, f64)> + '_ {
     let claims = s.claims.iter().filter(|c| c.active).map(|c| (c.pool, c.alloc));
     let booked = s.bookings.iter().flat_map(|b| &b.granted).map(|c| (c.pool, c.alloc));
@@ -194,6 +230,7 @@ fn waiter(e: &Engine<'_>, s: u32) -> Waiter {
         }
         _ => (vec![held(growth(e, s))], "growth"),
     };
-    let holds = holdings(session).map(held).collect();
+    let minded = minded(e, session).map(|l| (l.pool, l.alloc));
+    let holds = holdings(session).chain(minded).map(held).collect();
     Waiter { session: session.serial, waits_for, waits_as, holds }
 }

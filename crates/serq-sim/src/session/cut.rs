@@ -11,11 +11,14 @@ use crate::engine::Engine;
 use crate::error::{Reason, Result, Subject};
 use crate::event::Event;
 use crate::expr::Expr;
+use crate::session::Session;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     /// Number among all there were; 0 for a shield.
     id: u64,
+    /// When its time comes, seconds.
+    at: f64,
     /// Where a session that is cut goes on.
     otherwise: u32,
     /// Holds around it.
@@ -36,6 +39,14 @@ impl Frame {
     }
 }
 
+impl Session {
+    /// Whether a deadline will take it out of what it waits for: no shield is in the way.
+    pub(crate) fn will_be_cut(&self) -> bool {
+        let inner = self.frames.iter().rev().take_while(|f| !f.is_shield());
+        inner.into_iter().any(|f| f.at < f64::INFINITY)
+    }
+}
+
 impl Engine<'_> {
     /// `until`: a frame begins.
     pub(crate) fn begin_until(&mut self, s: u32, at: Expr, otherwise: u32) -> Result<()> {
@@ -51,7 +62,7 @@ impl Engine<'_> {
         let id = self.frames;
         let session = &mut self.w.sessions[s as usize];
         let holds = session.holds.len() as u32;
-        session.frames.push(Frame { id, otherwise, holds, due: false });
+        session.frames.push(Frame { id, at, otherwise, holds, due: false });
         let at = at.max(self.w.now);
         self.schedule_late(at, Event::Deadline { session: s, frame: id });
         Ok(())
@@ -60,7 +71,7 @@ impl Engine<'_> {
     pub(crate) fn begin_shield(&mut self, s: u32) {
         let session = &mut self.w.sessions[s as usize];
         let holds = session.holds.len() as u32;
-        session.frames.push(Frame { id: 0, otherwise: 0, holds, due: false });
+        session.frames.push(Frame { id: 0, at: f64::INFINITY, otherwise: 0, holds, due: false });
     }
 
     /// The innermost frame is over where its block is. What it shielded may be cut now: true if the

@@ -475,6 +475,46 @@ fn a_booking_behind_a_shield_leaves_its_queue() {
     assert_eq!((inside.values("entered"), inside.values("left")), (vec![10.], vec![10.]));
 }
 
+/// Who waits for a lease that will end, or will be cut, is in no deadlock.
+#[test]
+fn what_ends_by_itself_is_no_deadlock() {
+    let check = |lease: &str, wait: &str, deadlock: bool| {
+        let run = run(&format!(
+            "pool P {{ cap 1; }}
+             stage E : step {{ cost 1; }};
+             stage clock : delay;
+             workload {{ arrive batch (2); }}
+             session {{
+               branch (serial == 0) {{
+                 hold P (1) {{ run clock (1); }} {lease};
+                 until (inf) {{ hold P (1) {{ run clock (1); }} }}
+               }} else {{ run clock (2); {wait} }}
+             }}
+             run {{ horizon 10; }}"
+        ));
+        assert_eq!(run.report.deadlock.is_some(), deadlock, "{lease}, {wait}");
+    };
+    let hold = "hold P (1) { run clock (1); }";
+    check("lease P (inf)", hold, true);
+    check("lease P (inf) on E", hold, true);
+    check("lease P (100)", hold, false);
+    check("lease P (100) on E", hold, false);
+    check("lease P (inf) on E; release P on E after (50)", hold, false);
+    check("lease P (100) on E; abandon P", hold, false);
+    // The first still waits for itself.
+    check("lease P (inf)", &format!("until (50) {{ {hold} }}"), true);
+    let waits = |wait: &str| {
+        let run = run(&format!(
+            "pool P {{ cap 1; }} stage clock : delay; workload {{ arrive batch (1); }}
+             session {{ hold P (1) {{ run clock (1); {wait} }} }} run {{ horizon 10; }}"
+        ));
+        run.report.deadlock.is_some()
+    };
+    assert!(waits("hold P (1) { }") && waits("shield { hold P (1) { } }"));
+    assert!(!waits("until (50) { hold P (1) { } }"));
+    assert!(waits("until (50) { shield { hold P (1) { } } }"));
+}
+
 /// Each books one of two pools and then holds the other's.
 #[test]
 fn bookings_take_part_in_a_deadlock() {
