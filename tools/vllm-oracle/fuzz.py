@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Random scenarios for pd_oracle.py: shared prefixes, small pools, mixed read times.
 
-usage: fuzz.py KIND SEED [COUNT] -o DIR [--async] [--settings]
+usage: fuzz.py KIND SEED [COUNT] -o DIR [--async] [--settings] [--faults]
 
 KIND is co (one engine), pd (pull) or push. Seeds SEED to SEED + COUNT - 1 make one scenario
 each; the same seed makes the same scenario. --settings also varies what the plain ones leave
 at its default: watermark, long-prefill threshold, the whole-prompt gate, policy, aborts.
+--faults (two engines) adds short leases, late messages, reads that fail, decode legs that are
+dropped, and now and then a decode engine that dies.
 """
 
 import argparse
@@ -26,8 +28,9 @@ def engine(rng, longest):
     }
 
 
-def scenario(kind, seed, asynchronous, settings):
-    rng = random.Random(f"{kind} {seed} {asynchronous} {settings}")
+def scenario(kind, seed, asynchronous, settings, faults):
+    marks = f"{kind} {seed} {asynchronous} {settings}" + (" faults" if faults else "")
+    rng = random.Random(marks)
     requests, t = [], 0
     for i in range(rng.randrange(6, 15)):
         parts = []
@@ -45,6 +48,13 @@ def scenario(kind, seed, asynchronous, settings):
         if settings and rng.random() < 0.1:
             side = "C" if kind == "co" else rng.choice("PD")
             request["abort"] = {side: t + rng.randrange(0, 12)}
+        if faults:
+            if kind == "pd" and rng.random() < 0.15:
+                request["transfer_fail"] = True
+            if rng.random() < 0.08:
+                request["drop_decode_leg"] = True
+            if rng.random() < 0.2:
+                request["transfer_steps"] = rng.randrange(5, 15)
         requests.append(request)
     longest = max(sum(n for _, n in r["prompt_parts"]) + r["out"] for r in requests)
     sides = ["C"] if kind == "co" else ["P", "D"]
@@ -72,6 +82,16 @@ def scenario(kind, seed, asynchronous, settings):
             doc["policy"] = "priority"
             for request in requests:
                 request["priority"] = rng.randrange(0, 4)
+    if faults:
+        lease = rng.choice([2, 4, 6, 9, 13, 30])
+        doc["lease"] = lease
+        doc["tick_seconds"] = rng.choice([0.5, 1, 1, 1, 2])
+        doc["router_delay"] = rng.choice([1, 1, 2, 4])
+        if kind == "pd":
+            doc["notif_delay"] = rng.choice([0, 0, 1, 2, 3])
+            doc["kv_load_failure_policy"] = rng.choice(["fail", "recompute", "recompute"])
+        if rng.random() < 0.1:
+            doc["crash_D_at"] = rng.randrange(3, t + 8)
     return doc
 
 
@@ -83,15 +103,19 @@ def main():
     parser.add_argument("-o", "--outdir", required=True)
     parser.add_argument("--async", dest="asynchronous", action="store_true")
     parser.add_argument("--settings", action="store_true")
+    parser.add_argument("--faults", action="store_true")
     args = parser.parse_args()
+    if args.faults and args.kind == "co":
+        parser.error("--faults is about two engines")
     os.makedirs(args.outdir, exist_ok=True)
     for seed in range(args.seed, args.seed + args.count):
         marks = ("a" if args.asynchronous else "") + ("s" if args.settings else "")
+        marks += "f" if args.faults else ""
         name = f"fuzz_{args.kind}{marks}_{seed}"
         doc = {
             "name": name,
             "about": f"random, seed {seed}",
-            "scenario": scenario(args.kind, seed, args.asynchronous, args.settings),
+            "scenario": scenario(args.kind, seed, args.asynchronous, args.settings, args.faults),
         }
         with open(os.path.join(args.outdir, name + ".json"), "w") as f:
             json.dump(doc, f, separators=(",", ":"))
