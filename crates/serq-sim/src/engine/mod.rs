@@ -6,11 +6,12 @@
 
 #[cfg(debug_assertions)]
 pub(crate) mod invariant;
+mod tell;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use serq_lang::ir::{CStageKind, Fun, Program};
+use serq_lang::ir::{CStageKind, Program};
 
 use crate::error::{Fault, Reason, Result, RunError, Subject};
 use crate::event::{Event, Heap};
@@ -22,7 +23,7 @@ use crate::rng::{Purpose, Rng};
 use crate::stage::{Kind, Mode, Stage};
 use crate::stats::{Requests, Samples, TimeAverage, Trend};
 use crate::world::World;
-use crate::{EngineState, Happening, Observer, Phase, RunSettings, What};
+use crate::{Observer, Phase, RunSettings};
 
 /// Events between two calls of the observer's progress.
 const PROGRESS_EVERY: u64 = 1 << 16;
@@ -390,39 +391,6 @@ impl<'p> Engine<'p> {
             && !self.watched
             && !self.w.pools.iter().enumerate().any(waits)
             && !self.active_stages.iter().any(|&s| self.can_iterate(s) || self.is_dirty(s))
-    }
-
-    /// Tells the observer how many units of an engine's memory are free.
-    pub(crate) fn show_engine(&mut self, stage: u32, phase: Phase) {
-        if !self.watched {
-            return;
-        }
-        let memory = self.w.plans[stage as usize].as_ref().and_then(|p| p.memory);
-        let free = memory.map(|p| self.w.pool_observable(Fun::Free, p, None));
-        self.observer.engine(&EngineState { time: self.w.now, stage: stage as usize, phase, free });
-    }
-
-    fn show_idle(&mut self) {
-        for k in 0..self.active_stages.len() {
-            let stage = self.active_stages[k];
-            if matches!(&self.w.stages[stage as usize].kind, Kind::Step(step) if !step.running) {
-                self.show_engine(stage, Phase::Idle);
-            }
-        }
-    }
-
-    /// Tells the observer what happened to a session, by its serial number.
-    pub(crate) fn tell_of(&mut self, session: u64, what: What) {
-        if self.watched {
-            self.observer.happened(&Happening { time: self.w.now, session, what });
-        }
-    }
-
-    /// The same by its slot.
-    pub(crate) fn tell(&mut self, s: u32, what: What) {
-        if self.watched {
-            self.tell_of(self.w.sessions[s as usize].serial, what);
-        }
     }
 
     fn news(&self, stage: u32) -> u64 {

@@ -1,12 +1,13 @@
 //! Counted units: who holds them, who waits, what stays cached.
 //!
 //! The data is here; the rules that involve sessions are the engine's, one file each:
-//! [`admission`], [`booking`], [`release`], [`lease`], [`growth`], [`preempt`] and [`evict`]. A pool
+//! [`admission`], [`claim`], [`booking`], [`release`], [`lease`], [`growth`], [`preempt`] and [`evict`]. A pool
 //! shared by content keeps its blocks in [`shared`].
 
 pub(crate) mod admission;
 pub(crate) mod booking;
 pub(crate) mod cache;
+pub(crate) mod claim;
 pub(crate) mod evict;
 pub(crate) mod growth;
 pub(crate) mod lease;

@@ -128,6 +128,7 @@ impl Engine<'_> {
         session.serial = serial;
         session.pc = c.session;
         session.frames.clear();
+        session.forgone.clear();
         session.born = now;
         session.turns = 0;
         session.stuck = false;

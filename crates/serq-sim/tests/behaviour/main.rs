@@ -1,6 +1,6 @@
 //! What programs do: text in, exact numbers out.
 
-mod engines_random;
+mod engines;
 mod examples;
 mod notes;
 mod pd;

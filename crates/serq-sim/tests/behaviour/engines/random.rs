@@ -9,7 +9,7 @@ use serq_sim::{NoObserver, Options, RunError};
 
 use crate::support::compile;
 
-/// Writes programs from a list of numbers, as in `random`.
+/// Writes programs from a list of numbers, as the other random programs.
 struct Writer<'a> {
     choices: &'a [u8],
     at: usize,
@@ -165,7 +165,8 @@ impl Writer<'_> {
                 self.hold(memory, "enter mine");
             }
             15 if self.held.is_empty() => {
-                let what = self.pick(&["content (7: 3, x: inf); ", "content (x: 12); content add (7: 3); "]);
+                let what = self
+                    .pick(&["content (7: 3, x: inf); ", "content (x: 12); content add (7: 3); "]);
                 self.out.push_str(what);
             }
             16 => self.out.push_str(
@@ -207,14 +208,8 @@ impl Writer<'_> {
 }
 
 fn write(choices: &[u8]) -> String {
-    let writer = Writer {
-        choices,
-        at: 0,
-        out: String::new(),
-        held: Vec::new(),
-        depth: 0,
-        booked: false,
-    };
+    let writer =
+        Writer { choices, at: 0, out: String::new(), held: Vec::new(), depth: 0, booked: false };
     writer.program()
 }
 
