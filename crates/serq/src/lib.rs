@@ -1,5 +1,6 @@
 //! What the `serq` command is made of, beyond the language and the simulator.
 #![forbid(unsafe_code)]
 
+pub mod figures;
 pub mod import;
 pub mod oracle;

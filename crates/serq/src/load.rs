@@ -5,11 +5,11 @@ use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 
 use serq_lang::diag::{Diagnostic, Diagnostics, render_all};
-use serq_lang::ir::{self, Arrival, Program, Trace, TraceTurn};
+use serq_lang::ir::{self, Arrival, Program, Trace};
 use serq_lang::source::{MAX_SOURCE_BYTES, Source, Sources};
 use serq_lang::{Compiled, OVERRIDE, Used, compile_with, trace};
 
-use serq::import;
+use serq::import::{self, Recorded};
 
 use crate::cli::Input;
 use crate::out::{Done, Failure};
@@ -179,10 +179,9 @@ pub(crate) fn input(args: &Input, inline_trace: bool) -> Done<Loaded> {
     };
     match path {
         Some(path) if inline_trace => {
-            let (sessions, times) = read_trace(&path, args.rate_scale)?;
-            program.trace = Some(Trace::Inline(sessions));
+            let recorded = read_trace(&path, args.rate_scale)?;
             if program.arrival == Arrival::Trace {
-                if times.is_empty() {
+                if recorded.times.is_empty() {
                     let text = format!(
                         "error: the program's arrivals are the trace's, and {} has no times\n  \
                          = help: give another law of arrivals, or a trace that has them",
@@ -190,8 +189,8 @@ pub(crate) fn input(args: &Input, inline_trace: bool) -> Done<Loaded> {
                     );
                     return Err(Failure::program(text));
                 }
-                program.trace_times = times;
             }
+            recorded.attach(program);
         }
         Some(path) if args.trace.is_some() => {
             program.trace = Some(Trace::File(path.display().to_string()));
@@ -223,9 +222,6 @@ fn beside(program: &Path, name: &str) -> PathBuf {
     program.parent().unwrap_or(Path::new("")).join(name)
 }
 
-/// Recorded sessions, and when each comes if the file says so.
-type Recorded = (Vec<Vec<TraceTurn>>, Vec<f64>);
-
 /// Whether a trace is one of requests with times, as other tools record them.
 fn is_recorded_requests(text: &str) -> bool {
     let head = text.lines().find(|l| !l.trim().is_empty()).unwrap_or("");
@@ -235,12 +231,9 @@ fn is_recorded_requests(text: &str) -> bool {
 /// A file of requests: each is a session of one turn.
 fn read_requests(name: &str, text: &str, rate_scale: Option<f64>) -> Done<Recorded> {
     let options = import::Options { rate_scale, ..import::Options::default() };
-    let workload =
-        import::parse(name, text, &options).map_err(|e| Failure::program(format!("error: {e}")))?;
-    let requests = workload.requests;
-    let turn = |r: &import::Arrival| TraceTurn(r.prompt.len() as f64, r.output as f64, 0.0, 0.0);
-    let times = requests.iter().map(|r| r.at).collect();
-    Ok((requests.iter().map(|r| vec![turn(r)]).collect(), times))
+    import::parse(name, text, &options)
+        .map(|workload| workload.recorded())
+        .map_err(|e| Failure::program(format!("error: {e}")))
 }
 
 fn read_trace(path: &Path, rate_scale: Option<f64>) -> Done<Recorded> {
@@ -262,5 +255,5 @@ fn read_trace(path: &Path, rate_scale: Option<f64>) -> Done<Recorded> {
         sources.add(Source::new(path.display().to_string(), text));
         return Err(Refused::Findings(diags.into_sorted(), sources).failure());
     }
-    Ok((sessions, Vec::new()))
+    Ok(Recorded { sessions, ..Recorded::default() })
 }

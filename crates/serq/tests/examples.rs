@@ -16,11 +16,19 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// Reads the recording that a program names.
+fn attach(program: &mut ir::Program) {
+    let Some(ir::Trace::File(trace)) = &program.trace else { return };
+    let path = root().join("examples").join(trace);
+    let workload = serq::import::read(&path, &Default::default()).expect("a recording");
+    workload.recorded().attach(program);
+}
+
 fn check(name: &str, text: &str) {
     let compiled = compile(name, text.as_bytes(), &[]);
     let shown = render_all(&compiled.diagnostics, &compiled.sources);
     assert!(compiled.diagnostics.is_empty(), "{shown}");
-    let program = compiled.program.expect("no finding, so a program");
+    let mut program = compiled.program.expect("no finding, so a program");
 
     let laid_out = format(name, text).expect("it parses");
     assert_eq!(laid_out, text, "{name} is not in the common layout: serq fmt");
@@ -28,11 +36,12 @@ fn check(name: &str, text: &str) {
     let again = ir::from_json(&ir::to_json(&program)).expect("it reads what it writes");
     assert_eq!(again, program, "{name}");
 
+    attach(&mut program);
     let options =
         Options { horizon: Some(SHORT), warmup: Some(SHORT / 10.0), ..Options::default() };
     let report = run(&program, &options, &mut NoObserver).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert!(report.run.events > 0, "{name} does nothing");
-    let mut bare = again;
+    let mut bare = program.clone();
     bare.spans = None;
     let from_json = run(&bare, &options, &mut NoObserver).expect("as before");
     assert_eq!(from_json.to_json(), report.to_json(), "{name}");
@@ -62,6 +71,30 @@ fn every_example_runs() {
     for name in ["closed", "lecture_pd", "llmd_pd", "mg1", "ps", "routing", "vllm"] {
         assert!(names.iter().any(|n| n == name), "{name} is missing");
     }
+}
+
+/// Ten prompts by hand: what each shares with those before it, in blocks of 512 (the last of them
+/// without its last token, in blocks of 16).
+#[test]
+fn recorded_prompts_find_what_they_share() {
+    let text = std::fs::read_to_string(root().join("examples/replay_shared.sq")).expect("a text");
+    let sum = |sets: &[&str], name: &str| {
+        let sets: Vec<String> = sets.iter().map(|s| (*s).to_owned()).collect();
+        let mut program =
+            compile("replay_shared.sq", text.as_bytes(), &sets).program.expect("links");
+        attach(&mut program);
+        let report = run(&program, &Options::default(), &mut NoObserver).expect("it runs");
+        let observe = report.observes.iter().find(|o| o.name == name).expect("observed");
+        assert_eq!(observe.count, 10);
+        observe.mean * 10.0
+    };
+    let found = [0, 512, 0, 1024, 1024, 2048, 1024, 2560, 496, 1536];
+    let all = f64::from(found.iter().sum::<u32>());
+    assert_eq!(sum(&[], "found"), all);
+    assert_eq!(sum(&["N=1"], "found"), all);
+    assert_eq!(sum(&[], "asked"), 17_678.0);
+    let little = sum(&["N=1", "blocks=220"], "found");
+    assert!(little > 0.0 && little < 0.8 * all, "{little}: much of it was evicted");
 }
 
 #[test]

@@ -41,6 +41,10 @@ pub struct Program {
     /// When each recorded session comes, for [`Arrival::Trace`]; seconds, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace_times: Vec<f64>,
+    /// What the tokens of each recorded session are, as in [`CSession::content`]; empty if the record
+    /// does not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trace_content: Vec<Vec<Content>>,
     /// Run when a session arrives; only `set` and `observe`.
     pub init: BlockId,
     /// Run by every `turn`; only `set` and `observe`.
@@ -418,6 +422,7 @@ impl Program {
             trace: None,
             trace_ordered: false,
             trace_times: Vec::new(),
+            trace_content: Vec::new(),
             init: 0,
             turn: 1,
             session: 2,

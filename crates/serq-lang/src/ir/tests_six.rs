@@ -126,6 +126,7 @@ fn everything_new_survives_the_way_through_json() {
         if p.arrival == Arrival::Trace {
             p.trace = Some(Trace::Inline(vec![vec![TraceTurn(1.0, 2.0, 0.0, 0.0)]]));
             p.trace_times = vec![1.5];
+            p.trace_content = vec![vec![Content(3, 16.0), Content(4, f64::INFINITY)]];
         }
         assert_eq!(from_json(&to_json(&p)).unwrap(), p);
     }
@@ -177,6 +178,7 @@ fn a_program_of_version_5_is_written_as_before() {
         "gauges",
         "share",
         "trace_times",
+        "trace_content",
         "binds",
         "also",
         "when",
@@ -315,6 +317,19 @@ fn what_means_nothing_is_refused() {
     check(sessions(vec![chain(vec![Content(u64::MAX, 3.0), Content(0, f64::INFINITY)])]), &[]);
     check(sessions(vec![chain(vec![Content(0, f64::INFINITY), Content(1, 1.0)])]), &["content"]);
     check(sessions(vec![chain(vec![Content(0, 1.5)])]), &["content"]);
+    let recorded = |content: Vec<Vec<Content>>| {
+        move |p: &mut Program| {
+            p.limit = None;
+            p.arrival = Arrival::Trace;
+            p.trace = Some(Trace::Inline(vec![vec![TraceTurn(9.0, 1.0, 0.0, 0.0)]; 2]));
+            p.trace_times = vec![0.0, 1.0];
+            p.trace_content = content;
+        }
+    };
+    let own = || vec![Content(1, f64::INFINITY)];
+    check(recorded(vec![own(), vec![Content(1, 8.0), Content(2, 3.0)]]), &[]);
+    check(recorded(vec![own()]), &["content"]);
+    check(recorded(vec![own(), vec![Content(1, 0.5)]]), &["content"]);
     check(|p| p.blocks[2][0] = CStmt::While(num(0.5), 3), &["guard"]);
     check(
         |p| {

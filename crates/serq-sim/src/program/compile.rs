@@ -118,8 +118,11 @@ fn tracks(ir: &Program) -> bool {
 }
 
 fn data_keys(ir: &Program) -> Vec<u64> {
-    let Arrival::Sessions(all) = &ir.arrival else { return Vec::new() };
-    let mut keys: Vec<u64> = all.iter().flat_map(|s| &s.content).map(|c| c.0).collect();
+    let mut keys: Vec<u64> = match &ir.arrival {
+        Arrival::Sessions(all) => all.iter().flat_map(|s| &s.content).map(|c| c.0).collect(),
+        Arrival::Trace => ir.trace_content.iter().flatten().map(|c| c.0).collect(),
+        _ => return Vec::new(),
+    };
     keys.sort_unstable();
     keys.dedup();
     keys

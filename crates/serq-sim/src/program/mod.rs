@@ -247,6 +247,7 @@ impl Compiled<'_> {
     pub(crate) fn data_content(&self, i: usize) -> &[serq_lang::ir::Content] {
         match &self.ir.arrival {
             Arrival::Sessions(all) => &all[i].content,
+            Arrival::Trace => self.ir.trace_content.get(i).map_or(&[], |chain| chain),
             _ => &[],
         }
     }

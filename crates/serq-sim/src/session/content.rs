@@ -3,6 +3,8 @@
 //! Keys of programs, of sessions given as data and of what a session has for itself are three name spaces,
 //! told apart here by the highest bits of the number a chain has.
 
+use serq_lang::ir::Arrival;
+
 use crate::content::{Chain, Segment};
 use crate::engine::Engine;
 use crate::error::{Reason, Result};
@@ -24,6 +26,11 @@ impl Engine<'_> {
         self.chains += 1;
         let session = &mut self.w.sessions[s as usize];
         session.chain_stamp = self.chains;
+        // Recorded sessions come in the order of the record.
+        let data = match self.c.ir.arrival {
+            Arrival::Trace => usize::try_from(session.serial).ok(),
+            _ => data,
+        };
         let given = data.map_or(&[][..], |i| self.c.data_content(i));
         if given.is_empty() {
             session.chain.restart(Segment { key: OWN | session.serial, len: u64::MAX });

@@ -3,7 +3,7 @@
 use serq_sim::content::{Chain, Segment};
 
 use super::lines::{numbered, some, tokens};
-use super::{Arrival, OWN, Workload, Wrong};
+use super::{Arrival, Workload, Wrong, own_key};
 
 const COLUMNS: [&str; 3] = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"];
 
@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str) -> Result<Workload, Wrong> {
     let first = rows.iter().map(|row| row.1).min().unwrap_or(0);
     let request = |(line, at, prompt, output): (usize, i64, u64, u64)| Arrival {
         at: (at - first) as f64 / TICKS as f64,
-        prompt: Chain::new([Segment { key: OWN | line as u64, len: prompt }]),
+        prompt: Chain::new([Segment { key: own_key(line), len: prompt }]),
         output,
         line,
     };

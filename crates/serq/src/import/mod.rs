@@ -9,6 +9,7 @@
 mod azure;
 mod lines;
 mod mooncake;
+mod recorded;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,8 @@ use std::path::Path;
 
 use serq_sim::content::Chain;
 use thiserror::Error;
+
+pub use recorded::Recorded;
 
 /// Requests in the order in which they come.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,6 +83,11 @@ type Wrong = (Option<usize>, String);
 
 /// Content that is nobody else's is keyed from here on.
 const OWN: u64 = 1 << 63;
+
+/// The key of what only the request of a line has.
+fn own_key(line: usize) -> u64 {
+    OWN | line as u64
+}
 
 /// Reads a file.
 pub fn read(path: &Path, options: &Options) -> Result<Workload, ImportError> {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serq_sim::content::{Chain, Segment};
 
 use super::lines::{numbered, some, tokens};
-use super::{Arrival, OWN, Workload, Wrong};
+use super::{Arrival, OWN, Workload, Wrong, own_key};
 
 /// A line. Other fields are none of ours.
 #[derive(Deserialize)]
@@ -105,6 +105,6 @@ fn prompt(line: usize, row: &Row, block: Option<u32>) -> Chain {
         let block = u64::from(block.unwrap_or(1));
         chain.push(Segment { key, len: block.min(row.input_length - chain.len()) });
     }
-    chain.push(Segment { key: OWN | line as u64, len: row.input_length - chain.len() });
+    chain.push(Segment { key: own_key(line), len: row.input_length - chain.len() });
     chain
 }

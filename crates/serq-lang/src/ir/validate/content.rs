@@ -1,7 +1,7 @@
 //! What tokens are, by name: chains of segments, and sessions given with one.
 
 use super::{At, Check, Moment};
-use crate::ir::{CExpr, CSegment, CSession};
+use crate::ir::{CExpr, CSegment, CSession, Content};
 
 /// Every whole number up to here is an exact `f64`.
 const WHOLE: f64 = 9_007_199_254_740_992.0;
@@ -16,8 +16,25 @@ impl Check<'_> {
             let reason = "a session comes before the one above it";
             self.error(at, "arrival", reason, "list sessions in the order of their times");
         }
-        let last = session.content.len().saturating_sub(1);
-        for (k, part) in session.content.iter().enumerate() {
+        self.chain(&session.content, at);
+    }
+
+    /// What recorded sessions are made of.
+    pub(super) fn trace_content(&mut self, sessions: usize, at: &At) {
+        let chains = &self.program.trace_content;
+        if !chains.is_empty() && chains.len() != sessions {
+            let reason =
+                format!("the trace has {sessions} sessions, but {} contents", chains.len());
+            self.error(at, "content", reason, "a chain for each session, or none for all");
+        }
+        for chain in chains {
+            self.chain(chain, at);
+        }
+    }
+
+    fn chain(&mut self, chain: &[Content], at: &At) {
+        let last = chain.len().saturating_sub(1);
+        for (k, part) in chain.iter().enumerate() {
             self.segment(None, Some(part.1), k == last, at);
         }
     }

@@ -367,6 +367,7 @@ impl Check<'_> {
                         self.error(&at, "arrival", reason, "a time of arrival for each session");
                     }
                     self.times(times, &at);
+                    self.trace_content(sessions.len(), &at);
                 }
             },
             Arrival::Poisson(rate) => {
