@@ -4,6 +4,7 @@
 //! settles ([`settle`](Engine::settle)). Everything else is in the modules of what it concerns:
 //! statements and sessions, pools, stages.
 
+pub(crate) mod alert;
 #[cfg(debug_assertions)]
 pub(crate) mod invariant;
 mod tell;
@@ -11,7 +12,8 @@ mod tell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use serq_lang::ir::{CStageKind, Program};
+use alert::Set;
+use serq_lang::ir::Program;
 
 use crate::error::{Fault, Reason, Result, RunError, Subject};
 use crate::event::{Event, Heap};
@@ -90,8 +92,9 @@ pub(crate) struct Engine<'p> {
     pub(crate) delivered: Option<u32>,
     /// Buffer: jobs an iteration finished.
     pub(crate) done: Vec<u32>,
-    /// Stages that need a look when an instant settles.
-    active_stages: Vec<u32>,
+    /// Pools and stages that need a look when an instant settles.
+    pub(crate) alert_pools: Set,
+    pub(crate) alert_stages: Set,
     /// Whether another look would find nothing to do: set when an instant has settled.
     pub(crate) calm: bool,
     /// Coasting engines whose residents' work and positions are to be brought up to date.
@@ -120,7 +123,6 @@ impl<'p> Engine<'p> {
             plans: plans.0,
             ..World::default()
         };
-        let active = |k: &CStageKind| matches!(k, CStageKind::Ps(_) | CStageKind::Step(_));
         Self {
             c,
             w: world,
@@ -179,9 +181,8 @@ impl<'p> Engine<'p> {
             done: Vec::new(),
             calm: false,
             lagging: Vec::new(),
-            active_stages: (0..ir.stages.len() as u32)
-                .filter(|i| active(&ir.stages[*i as usize].kind))
-                .collect(),
+            alert_pools: Set::default(),
+            alert_stages: Set::default(),
         }
     }
 
@@ -322,25 +323,34 @@ impl<'p> Engine<'p> {
             let plain = self.plain_news;
             let now = self.w.now;
             let pending = self.events.next().is_some_and(|t| t <= now);
-            let stages = std::mem::take(&mut self.active_stages);
+            #[cfg(debug_assertions)]
+            self.check_alert();
             let mut seen = Vec::new();
-            for &stage in &stages {
+            let mut from = 0;
+            while let Some(stage) = self.alert_stages.next(from) {
                 if !pending && self.can_iterate(stage) {
                     self.iterate(stage)?;
                     seen.push((stage, self.news(stage)));
                 } else if self.is_dirty(stage) {
                     self.reschedule(stage)?;
                 }
+                from = stage + 1;
             }
             let mut again = self.plain_news > plain;
-            for &stage in &stages {
+            let mut from = 0;
+            while let Some(stage) = self.alert_stages.next(from) {
                 if self.is_dirty(stage) {
                     self.reschedule(stage)?;
                 }
-                let tried = seen.iter().any(|(s, news)| *s == stage && *news == self.news(stage));
-                again |= !pending && !tried && self.can_iterate(stage);
+                if self.can_iterate(stage) {
+                    let tried =
+                        seen.iter().any(|(s, news)| *s == stage && *news == self.news(stage));
+                    again |= !pending && !tried;
+                } else {
+                    self.alert_stages.remove(stage);
+                }
+                from = stage + 1;
             }
-            self.active_stages = stages;
             if self.w.flows.dirty {
                 self.share_flows();
             }
@@ -362,7 +372,8 @@ impl<'p> Engine<'p> {
     fn settle_sessions(&mut self) -> Result<()> {
         loop {
             self.run_ready()?;
-            for p in 0..self.w.pools.len() as u32 {
+            let mut from = 0;
+            while let Some(p) = self.alert_pools.next(from) {
                 let pool = &self.w.pools[p as usize];
                 if !pool.growers.is_empty() {
                     self.retry_growers(p)?;
@@ -372,6 +383,10 @@ impl<'p> Engine<'p> {
                 {
                     self.admit_all(p)?;
                 }
+                if !self.pool_waits(p) {
+                    self.alert_pools.remove(p);
+                }
+                from = p + 1;
             }
             if self.ready.is_empty() {
                 return Ok(());
@@ -382,15 +397,11 @@ impl<'p> Engine<'p> {
     /// Whether settling again, with nothing changed but an engine's decoding, would do nothing:
     /// nobody waits for room that is not a stage's to give, and no stage is about to start.
     fn is_calm(&self) -> bool {
-        let waits = |(i, p): (usize, &Pool)| {
-            let plan = &self.c.pools[i];
-            // Live keys may change who is first by time alone.
-            !p.growers.is_empty() || (p.queue.len() > 0 && (plan.live || plan.admit_via.is_none()))
-        };
+        // Live keys may change who is first by time alone: a program with such a pool does not coast.
         !self.trace_iterations
             && !self.watched
-            && !self.w.pools.iter().enumerate().any(waits)
-            && !self.active_stages.iter().any(|&s| self.can_iterate(s) || self.is_dirty(s))
+            && !self.alert_pools.iter().any(|p| self.pool_waits(p))
+            && !self.alert_stages.iter().any(|s| self.stage_waits(s))
     }
 
     fn news(&self, stage: u32) -> u64 {
@@ -398,10 +409,6 @@ impl<'p> Engine<'p> {
             Kind::Step(step) => step.news,
             _ => 0,
         }
-    }
-
-    fn is_dirty(&self, stage: u32) -> bool {
-        matches!(&self.w.stages[stage as usize].kind, Kind::Ps(ps) if ps.dirty)
     }
 
     /// The gauges' values now that an instant has settled.

@@ -18,8 +18,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn show_idle(&mut self) {
-        for k in 0..self.active_stages.len() {
-            let stage = self.active_stages[k];
+        for stage in 0..self.w.stages.len() as u32 {
             if matches!(&self.w.stages[stage as usize].kind, Kind::Step(step) if !step.running) {
                 self.show_engine(stage, Phase::Idle);
             }

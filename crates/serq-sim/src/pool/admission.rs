@@ -196,6 +196,7 @@ impl Engine<'_> {
             (false, None) => pool.queue.join(Who::Session(s)),
         }
         pool.note_queue(now);
+        self.alert_queue(p);
         if place == Place::New {
             self.note_news(p);
         }

@@ -82,6 +82,7 @@ impl Engine<'_> {
             self.w.pools[first as usize].queue.join_by(who, keys);
         }
         self.w.pools[first as usize].note_queue(now);
+        self.alert_queue(first);
         self.note_news(first);
         Ok(())
     }

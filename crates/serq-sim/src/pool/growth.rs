@@ -71,6 +71,7 @@ impl Engine<'_> {
         session.growth = (claim, units);
         let pool = session.claims[claim as usize].pool;
         self.w.pools[pool as usize].growers.push_back(s);
+        self.alert_pools.insert(pool);
     }
 
     /// Tries those who wait to grow, first come first served.

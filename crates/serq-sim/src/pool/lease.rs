@@ -146,6 +146,7 @@ impl Engine<'_> {
         if let crate::stage::Kind::Step(step) = &mut self.w.stages[stage as usize].kind {
             step.news += 1;
         }
+        self.alert_stages.insert(stage);
     }
 
     /// What was leased is given back.

@@ -117,6 +117,7 @@ impl Engine<'_> {
         let Kind::Step(step) = &mut self.w.stages[stage as usize].kind else { return Ok(true) };
         step.duty.waiting.push(Waiting { session: s, left: steps, telling });
         step.news += 1;
+        self.alert_stages.insert(stage);
         if step.filling {
             let at = step.duty.waiting.len() - 1;
             self.count_step(stage, at)?;
@@ -239,6 +240,7 @@ impl Engine<'_> {
             step.duty.renewals.push(Renewal { session: s, pool, time });
             step.news += 1;
         }
+        self.alert_stages.insert(from);
         Ok(())
     }
 

@@ -69,6 +69,7 @@ impl Engine<'_> {
         ps.jobs.push(job.finish, ps.joined, id);
         ps.joined += 1;
         ps.dirty = true;
+        self.alert_stages.insert(stage);
     }
 
     pub(super) fn leave_ps(&mut self, stage: u32, id: u32) {
@@ -77,6 +78,7 @@ impl Engine<'_> {
         ps.advance(now);
         ps.jobs.retain(|j| *j != id);
         ps.dirty = true;
+        self.alert_stages.insert(stage);
     }
 
     /// Sets the rate for the present population and schedules the next completion.
@@ -126,6 +128,7 @@ impl Engine<'_> {
             ps.jobs.clear();
             ps.virtual_at = 0.0;
         }
+        self.alert_stages.insert(stage);
         self.complete(id)
     }
 }

@@ -84,6 +84,7 @@ impl Engine<'_> {
         step.membership += 1;
         step.cursor = step.cursor.min(at);
         step.news += 1;
+        self.alert_stages.insert(stage);
     }
 
     /// A resident leaves before its work is done: preempted. Tokens of an iteration not yet
@@ -386,6 +387,7 @@ impl Engine<'_> {
 
     /// The iteration's tokens are computed; jobs without any left are done, in order of assignment.
     pub(crate) fn end_iteration(&mut self, stage: u32) -> Result<()> {
+        self.alert_stages.insert(stage);
         if self.watched {
             self.delivered = Some(stage);
         }
