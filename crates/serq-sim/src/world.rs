@@ -10,7 +10,7 @@ use crate::error::{Result, amount, amount_or_inf};
 use crate::expr::{Code, Env, Vars};
 use crate::pool::Pool;
 use crate::pool::lease::Minded;
-use crate::program::StepPlan;
+use crate::program::{RunPlan, StepPlan};
 use crate::rng::Rng;
 use crate::session::Session;
 use crate::stage::flow::Flows;
@@ -85,6 +85,12 @@ impl World {
 
     pub(crate) fn admission(&self, session: Option<u32>) -> f64 {
         session.map_or(0.0, |s| self.sessions[s as usize].admission as f64)
+    }
+
+    /// Whether a job's next sample is the first that its session gets.
+    pub(crate) fn awaits_first(&self, job: &Job, runs: &[RunPlan]) -> bool {
+        let first = runs.get(job.run as usize).and_then(|run| run.first);
+        job.session.zip(first).is_some_and(|(s, slot)| self.attrs(s)[slot as usize] == 0.0)
     }
 
     /// Units that an amount takes of the free ones, with the hit of the attempt under way.

@@ -254,6 +254,10 @@ impl<'p> Engine<'p> {
         {
             return Ok(());
         }
+        if self.w.now >= self.trend.next {
+            // Iterations that were run together led past a look; nothing has changed since.
+            self.look(self.w.now);
+        }
         self.catch_up();
         match event {
             Event::Arrive => self.arrive()?,

@@ -46,7 +46,7 @@ fn memory_does_not_grow_with_the_run() {
 }
 
 /// A decode of 1000 tokens is a handful of events in the list, with and without somebody who waits
-/// for its slot, and a thousand for the report.
+/// for its slot, over memory of either kind, and a thousand for the report.
 #[test]
 fn iterations_that_decide_nothing_are_no_events() {
     let text = "
@@ -58,19 +58,32 @@ fn iterations_that_decide_nothing_are_no_events() {
           hold slots (1), kv (16) { run E decode (1000) growing kv; }
         }
         run { horizon 1000; }";
-    let compiled = serq_lang::compile("test.sq", text.as_bytes(), &[]);
-    let ir = compiled.program.expect("valid");
-    let events = |coalesce| {
-        let options = crate::Options { coalesce, ..crate::Options::default() };
-        let settings = crate::settings(&ir, &options).unwrap();
-        let (c, plans, capacities) = program::compile(&ir);
-        let mut observer = NoObserver;
-        let mut e = Engine::new(&c, (plans, capacities), settings, &mut observer);
-        e.run().unwrap();
-        (e.scheduled, e.handled, e.w.now)
-    };
-    assert_eq!(events(false), (2000, 2000, 500.0));
-    let (scheduled, handled, end) = events(true);
+    let (scheduled, handled, end) = events(text, true);
     assert_eq!((handled, end), (2000, 500.0));
     assert!(scheduled < 20, "{scheduled}");
+    assert_eq!(events(text, false), (2000, 2000, 500.0));
+    // Over shared memory, counting samples.
+    let text = "
+        pool kv { cap 4000; block 16; shared; preempt by (admission) requeue (0); }
+        stage E : step { budget 100; chunk queue(E) > 1 ? 50 : 0; cost 0.25; memory kv; };
+        workload { arrive batch (3); init { set a = 0; set t = 0; } }
+        session { hold kv (5) { run E prefill (5) decode (1000) growing kv answers a first t; } observe a = a; }
+        run { horizon 1000; }";
+    let (scheduled, handled, end) = events(text, true);
+    assert_eq!((handled, end), (1001, 250.25));
+    assert!(scheduled < 20, "{scheduled}");
+    assert_eq!(events(text, false), (1001, 1001, 250.25));
+}
+
+/// Events put into the list and handled, and when the last of them came.
+fn events(text: &str, coalesce: bool) -> (u64, u64, f64) {
+    let compiled = serq_lang::compile("test.sq", text.as_bytes(), &[]);
+    let ir = compiled.program.expect("valid");
+    let options = crate::Options { coalesce, ..crate::Options::default() };
+    let settings = crate::settings(&ir, &options).unwrap();
+    let (c, plans, capacities) = program::compile(&ir);
+    let mut observer = NoObserver;
+    let mut e = Engine::new(&c, (plans, capacities), settings, &mut observer);
+    e.run().unwrap();
+    (e.scheduled, e.handled, e.w.now)
 }

@@ -52,7 +52,7 @@ impl Engine<'_> {
     }
 
     /// Takes blank blocks until a claim has `units`; false if there are too few.
-    fn grow_shared(&mut self, s: u32, claim: u32, units: f64) -> bool {
+    pub(crate) fn grow_shared(&mut self, s: u32, claim: u32, units: f64) -> bool {
         let now = self.w.now;
         let c = &mut self.w.sessions[s as usize].claims[claim as usize];
         let pool = &mut self.w.pools[c.pool as usize];

@@ -116,6 +116,11 @@ impl Shared {
         self.holder(holder).map_or(0.0, |h| h.blocks() as f64 * self.unit)
     }
 
+    /// Units before the end of the next block that a holder would let others find.
+    pub(crate) fn next_registered(&self, holder: u32) -> f64 {
+        self.holder(holder).map_or(0.0, |h| (h.registered() + 1) as f64 * self.unit)
+    }
+
     fn holder(&self, holder: u32) -> Option<&Holder> {
         self.holders.get(holder as usize)?.as_ref()
     }

@@ -88,12 +88,8 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
 
 /// Whether iterations may be run many at a time at all.
 fn coasts(ir: &Program) -> bool {
-    let waits = |s: &CStmt| match s {
-        CStmt::Book(_) | CStmt::Until(..) => true,
-        CStmt::Hold(hold) => hold.when.is_some(),
-        _ => false,
-    };
-    ir.gauges.is_empty() && !tracks(ir) && !ir.blocks.iter().flatten().any(waits)
+    let books = |s: &CStmt| matches!(s, CStmt::Book(_));
+    ir.gauges.is_empty() && !ir.blocks.iter().flatten().any(books)
 }
 
 /// Whether something asks for tokens under way (what prefills still need, samples, content), or
@@ -393,10 +389,12 @@ impl Compiler<'_> {
                 let claim = hold.pools.iter().position(|c| c.0 == *r)?;
                 Some((claim as u32, self.b.expr(time)))
             }),
-            frozen: hold
-                .pools
-                .iter()
-                .all(|c| coast::is_frozen(&c.1) && c.2.as_ref().is_none_or(coast::is_frozen)),
+            // What is found in a shared pool changes with every block that somebody completes.
+            frozen: !self.ir.pools.iter().any(|p| p.shared)
+                && hold
+                    .pools
+                    .iter()
+                    .all(|c| coast::is_frozen(&c.1) && c.2.as_ref().is_none_or(coast::is_frozen)),
         };
         self.holds.push(plan);
         let number = self.holds.len() - 1;
@@ -453,7 +451,7 @@ impl Compiler<'_> {
             chunk: self.b.expr(&step.chunk),
             serve: keys.iter().map(|k| self.b.judging(k)).collect(),
             steady_keys: keys.iter().all(is_steady),
-            coasting: coast::Coasting::of(step),
+            coasting: coast::Coasting::of(step, self.tracks),
             exclusive: step.serve == CServe::ExclusivePrefill,
             integral: step.integral,
             ahead: step.ahead,

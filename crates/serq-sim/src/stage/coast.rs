@@ -7,13 +7,19 @@
 //! order as one at a time, so no bit of any result depends on it. What the shortcut leaves out
 //! was shown to do nothing: [`Engine::calm`] says that settling would find nothing to do, the
 //! conditions in [`Engine::coast`] that the scheduler would serve the same residents again.
+//!
+//! An engine that keeps an account of samples coasts as well, unless it is ahead of its results or has
+//! something else to do: samples count up, and an iteration that completes a block whose content others
+//! may find is, as one that makes an allocation larger, done resident by resident as it would be.
 
 use serq_lang::ir::{CExpr, CServe, CStep, Ctx, Fun};
 
 use super::{Kind, Mode};
 use crate::engine::Engine;
-use crate::error::{EPS, Result, Subject};
+use crate::error::{EPS, Result, Subject, whole};
 use crate::event::Event;
+use crate::expr::{Env, NO_VARS};
+use crate::pool::shared::NONE;
 use crate::program::StepPlan;
 
 /// Whole numbers up to here add and subtract exactly.
@@ -25,20 +31,23 @@ const MOST: u64 = 1 << 16;
 /// What may be concluded from a step stage's expressions alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Coasting {
-    /// The budget, if it and the chunk are constants and the order of service cannot change while
-    /// the same sessions decode.
+    /// The budget, if it is a constant, the chunk has one value while the same sessions decode, and the
+    /// order of service cannot change.
     budget: Option<f64>,
+    /// Whether the chunk is a constant.
+    constant_chunk: bool,
     /// Whether the cost depends on the context variables alone.
     steady_cost: bool,
 }
 
 impl Coasting {
-    /// Whether budget and chunk are constants.
+    /// Whether budget and chunk read nothing of the residents.
     pub(crate) fn ignores_residents(self) -> bool {
         self.budget.is_some()
     }
 
-    pub(crate) fn of(step: &CStep) -> Self {
+    /// `tracks` if samples change attributes.
+    pub(crate) fn of(step: &CStep, tracks: bool) -> Self {
         let keys: &[CExpr] = match &step.serve {
             CServe::By(keys) => keys,
             CServe::ExclusivePrefill => &[],
@@ -48,9 +57,16 @@ impl Coasting {
                 matches!(var, Ctx::Decoding | Ctx::Admission)
             })
         };
-        let constant = step.chunk.as_num().is_some() && keys.iter().all(constant_key);
+        let attribute = |e: &CExpr| {
+            let mut found = false;
+            e.walk(&mut |e| found |= matches!(e, CExpr::Attr(_)));
+            found
+        };
+        let still = is_frozen(&step.chunk)
+            && keys.iter().all(|key| constant_key(key) && !(tracks && attribute(key)));
         Self {
-            budget: if constant { step.budget.as_num() } else { None },
+            budget: if still && !step.ahead { step.budget.as_num() } else { None },
+            constant_chunk: step.chunk.as_num().is_some(),
             steady_cost: reads_only(&step.cost, &|fun| fun.is_arithmetic(), &|var| var != Ctx::Now),
         }
     }
@@ -126,12 +142,29 @@ impl Engine<'_> {
         let at = stage as usize;
         let Some(plan) = &self.w.plans[at] else { return Ok(false) };
         let Some(budget) = plan.coasting.budget else { return Ok(false) };
+        let (stops, chunk) = (plan.stops, plan.chunk);
+        let Kind::Step(step) = &self.w.stages[at].kind else { return Ok(false) };
+        if step.duty.calls() {
+            return Ok(false);
+        }
+        if !plan.coasting.constant_chunk {
+            // Its value is nothing to who decodes; a mistake in it is found as without the shortcut.
+            let value = self.stage_value(stage, chunk, &Env::stage(&NO_VARS));
+            let integral = self.w.plans[at].as_ref().is_some_and(|p| p.integral);
+            if !value.is_ok_and(|v| v >= 0.0 && whole(v, integral, "the chunk").is_ok()) {
+                return Ok(false);
+            }
+        }
+        let Some(plan) = &self.w.plans[at] else { return Ok(false) };
         let waits = plan.queues.iter().any(|p| self.w.pools[*p as usize].queue.len() > 0);
         if waits && !self.nobody_fits(stage, budget)? {
             return Ok(false);
         }
         let (warm, warm_at, horizon) = (self.warm, self.warm_at, self.settings.horizon);
         for count in 0.. {
+            if self.w.now >= stops {
+                return Ok(false);
+            }
             let s = &mut self.w.stages[at];
             let Kind::Step(step) = &mut s.kind else { return Ok(false) };
             let c = &mut step.coast;
@@ -180,16 +213,21 @@ impl Engine<'_> {
         if rest.ends == 0 || (rest.starts == 0 && !self.growths_fit(stage)) {
             return Ok(false);
         }
-        let Some(StepPlan { coasting, cost, .. }) = &self.w.plans[stage as usize] else {
+        let Some(StepPlan { coasting, cost, tracks, .. }) = &self.w.plans[stage as usize] else {
             return Ok(false);
         };
-        let (steady, cost) = (coasting.steady_cost, *cost);
+        let (steady, cost, tracks) = (coasting.steady_cost, *cost, *tracks);
         // State first: the cost may read it.
         let counted = self.end_coasted(stage);
-        if rest.starts == 0 {
-            self.grow_residents(stage);
+        if tracks && rest.starts == 0 {
+            self.sample_residents(stage, 1.0);
+            self.serve_residents(stage);
+        } else {
+            if rest.starts == 0 {
+                self.grow_residents(stage);
+            }
+            self.advance_residents(stage, 1.0);
         }
-        self.advance_residents(stage, 1.0);
         let vars = self.assigned_vars(stage);
         let cost =
             self.iteration_cost(stage, cost, &vars).map_err(|r| r.about(Subject::Stage(stage)))?;
@@ -219,13 +257,16 @@ impl Engine<'_> {
     /// Whether the running iteration serves every resident with one token of decoding, and the
     /// next would too if nobody leaves.
     fn would_serve_the_same(&mut self, stage: u32, budget: f64) -> bool {
+        let runs = &self.c.runs;
         let w = &mut self.w;
         let Kind::Step(step) = &mut w.stages[stage as usize].kind else { return false };
-        let count = step.assigned.len();
         step.attention = 0.0;
+        let w = &self.w;
+        let Kind::Step(step) = &w.stages[stage as usize].kind else { return false };
+        let count = step.assigned.len();
         let decodes = |&(id, tokens): &(u32, f64)| {
             let job = &w.jobs[id as usize];
-            job.mode == Mode::Decode && !job.stalled && tokens == 1.0
+            job.mode == Mode::Decode && !job.stalled && tokens == 1.0 && !w.awaits_first(job, runs)
         };
         count > 0
             && count == step.residents.len()
@@ -265,6 +306,12 @@ impl Engine<'_> {
             if let (Some(s), Some(claim)) = (job.session, job.growing) {
                 let c = &w.sessions[s as usize].claims[claim as usize];
                 whole &= c.position.fract() == 0.0 && c.position < EXACT;
+                if let Some(shared) = &w.pools[c.pool as usize].shared {
+                    // Or does the iteration complete a block that others may find?
+                    whole &= c.decided.fract() == 0.0;
+                    let known = c.position.min(c.decided);
+                    room = room.min((shared.next_registered(c.holder) - known - 1.0).max(0.0));
+                }
                 // As the iteration itself asks: does one more token exceed the allocation?
                 room = room.min(if c.position + 1.0 - c.alloc > EPS {
                     0.0
@@ -306,8 +353,64 @@ impl Engine<'_> {
         counted
     }
 
+    /// Samples delivered: `tokens` more each.
+    fn sample_residents(&mut self, stage: u32, tokens: f64) {
+        let (w, runs) = (&mut self.w, &self.c.runs);
+        let Kind::Step(step) = &w.stages[stage as usize].kind else { return };
+        for &(id, _) in &step.assigned {
+            let job = &w.jobs[id as usize];
+            let Some(s) = job.session else { continue };
+            if let Some(slot) = runs.get(job.run as usize).and_then(|run| run.answers) {
+                let at = s as usize * w.width + slot as usize;
+                let answers = &mut w.attrs[at];
+                if answers.fract() == 0.0 && answers.abs() < EXACT {
+                    *answers += tokens;
+                } else {
+                    // As one at a time: what is no whole number does not add up alike.
+                    (0..tokens as u64).for_each(|_| *answers += 1.0);
+                }
+            }
+            if let Some(claim) = job.growing {
+                w.sessions[s as usize].claims[claim as usize].decided += tokens;
+            }
+        }
+    }
+
+    /// The next token of each resident in order of service: room, position, and what of it others find.
+    fn serve_residents(&mut self, stage: u32) {
+        let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return };
+        for k in 0..step.assigned.len() {
+            let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return };
+            let id = step.assigned[k].0;
+            let job = &mut self.w.jobs[id as usize];
+            job.work -= 1.0;
+            let (Some(s), Some(claim)) = (job.session, job.growing) else { continue };
+            let c = &self.w.sessions[s as usize].claims[claim as usize];
+            let need = c.position + 1.0 - c.alloc;
+            if need > EPS {
+                let (pool, units) = (c.pool, c.alloc + need);
+                if c.holder == NONE {
+                    let (now, pool) = (self.w.now, &mut self.w.pools[pool as usize]);
+                    let more = pool.round_up(units) - c.alloc;
+                    pool.allocate(now, more);
+                    self.w.sessions[s as usize].claims[claim as usize].alloc += more;
+                } else {
+                    // It fits: `growths_fit` said so.
+                    self.grow_shared(s, claim, units);
+                }
+            }
+            let c = &mut self.w.sessions[s as usize].claims[claim as usize];
+            c.position += 1.0;
+            let position = c.position;
+            self.register(s, claim, position);
+        }
+    }
+
     /// Work done and positions reached by `tokens` more each.
     fn advance_residents(&mut self, stage: u32, tokens: f64) {
+        if self.w.plans[stage as usize].as_ref().is_some_and(|p| p.tracks) {
+            self.sample_residents(stage, tokens);
+        }
         let w = &mut self.w;
         let Kind::Step(step) = &w.stages[stage as usize].kind else { return };
         for &(id, _) in &step.assigned {

@@ -5,6 +5,7 @@
 //! one line each, with those that the rules give by hand.
 
 mod ahead;
+mod coast;
 mod deadlines;
 mod duties;
 mod memory;

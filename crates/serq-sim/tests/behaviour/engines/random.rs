@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 use serq_sim::{NoObserver, Options, RunError};
 
-use crate::support::compile;
+use crate::support::{compile, same_without_coalescing};
 
 /// Writes programs from a list of numbers, as the other random programs.
 struct Writer<'a> {
@@ -214,7 +214,7 @@ fn write(choices: &[u8]) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn engines_run_or_fail_in_order(choices in prop::collection::vec(any::<u8>(), 20..200)) {
@@ -235,5 +235,9 @@ proptest! {
             Err(other) => prop_assert!(false, "{other}\n{text}"),
         }
         prop_assert_eq!(outcome.map(|r| r.to_json()), run().map(|r| r.to_json()));
+        same_without_coalescing(&program, &Options::default(), &text);
+        // Longer answers over larger memories: engines that coast.
+        let long = text.replace("decode (x)", "decode (x + 40)").replace("cap 24", "cap 400").replace("cap 16", "cap 240");
+        same_without_coalescing(&compile(&long), &Options::default(), &long);
     }
 }
