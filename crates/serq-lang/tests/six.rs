@@ -4,7 +4,8 @@ mod common;
 
 use common::linked;
 use serq_lang::ir::{
-    Arrival, CExpr, CHold, CQueue, CShare, CStageKind, CStmt, Program, Rate, VERSION, VERSION_6,
+    Arrival, CExpr, CHold, CQueue, CShare, CStageKind, CStmt, Program, Rate, Slo, VERSION,
+    VERSION_6,
 };
 
 const REST: &str = "\nworkload { arrive poisson(1); }\nrun { horizon 10; }";
@@ -125,6 +126,26 @@ fn flows_bookings_and_shared_pools() {
     assert!(
         all.iter().any(|s| matches!(s, CStmt::Content { add: false, parts } if parts.len() == 2))
     );
+}
+
+#[test]
+fn objectives() {
+    let text = |slo: &str| {
+        format!(
+            "let late = 0.4;
+             stage e : step {{ cost 1; }};
+             workload {{ arrive poisson(1); }}
+             session {{ run e decode (1); }}
+             {slo}
+             run {{ horizon 10; }}"
+        )
+    };
+    let p = linked("six.sq", &text("slo ttft 2 * late tpot 0.05 e2e 30;"));
+    let slo = Slo { ttft: Some(0.8), tpot: Some(0.05), itl: None, e2e: Some(30.0) };
+    assert_eq!((p.version, p.slo), (VERSION_6, Some(slo)));
+    let p = linked("six.sq", &text("def usual(t) { slo ttft t; } usual(late);"));
+    assert_eq!(p.slo, Some(Slo { ttft: Some(0.4), ..Slo::default() }));
+    assert_eq!(linked("six.sq", &text("")).slo, None);
 }
 
 /// Everything new, in the common layout and inside of a definition.

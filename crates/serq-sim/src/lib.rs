@@ -46,7 +46,8 @@ pub use report::{
     Note, ObserveReport, PoolReport, Quantile, REPORT_VERSION, Report, RunReport, SERIOUS, Split,
     StageReport,
 };
-pub use request::{Request, Slo};
+pub use request::Request;
+pub use serq_lang::ir::Slo;
 pub use stats::student::student_t;
 
 /// What a caller may override, and wants to know.
@@ -59,7 +60,7 @@ pub struct Options {
     pub warmup: Option<f64>,
     /// Quantiles to report beside the usual ones, each in 0..=1.
     pub quantiles: Vec<f64>,
-    /// What a request must meet to be served well; with no bound, that is not reported.
+    /// What a request must meet to be served well; with no bound, what the program says.
     pub slo: Slo,
     /// Whether iterations of an engine that decide nothing are run many at a time. It changes the
     /// time a run takes and no bit of its result.
@@ -315,7 +316,11 @@ fn settings(program: &Program, options: &Options) -> Result<RunSettings, RunErro
         horizon: options.horizon.unwrap_or(program.horizon),
         warmup: options.warmup.unwrap_or(program.warmup),
         coalesce: options.coalesce,
-        slo: options.slo,
+        slo: if options.slo == Slo::default() {
+            program.slo.unwrap_or_default()
+        } else {
+            options.slo
+        },
     };
     let refuse = |text: String| Err(RunError::Options(text));
     let drains = settings.horizon == f64::INFINITY && program.is_finite();
@@ -331,7 +336,7 @@ fn settings(program: &Program, options: &Options) -> Result<RunSettings, RunErro
     if let Some(q) = options.quantiles.iter().find(|q| !(0.0..=1.0).contains(*q)) {
         return refuse(format!("quantile {q} is not between 0 and 1"));
     }
-    if let Some((name, bound)) = settings.slo.bounds().find(|(_, b)| b.is_nan() || *b < 0.0) {
+    if let Some((name, bound)) = settings.slo.bounds().find(|(_, b)| !b.is_finite() || *b < 0.0) {
         return refuse(format!("the bound {name} is {bound}: give seconds"));
     }
     Ok(settings)

@@ -1,6 +1,6 @@
-//! One request as it was served, and what it should have been.
+//! One request as it was served.
 
-use serde::Serialize;
+use serq_lang::ir::Slo;
 
 /// An answered request. Times are seconds from the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -36,38 +36,14 @@ impl Request {
     pub fn e2e(&self) -> f64 {
         self.last - self.start
     }
-}
 
-/// Service level objective: bounds in seconds. A request is within it if it meets all that are
-/// given; the bounds on `tpot` and `itl` are met by a single token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Slo {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ttft: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tpot: Option<f64>,
-    /// On every gap between two neighbouring tokens.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub itl: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub e2e: Option<f64>,
-}
-
-impl Slo {
-    /// Those that are given, by name.
-    pub fn bounds(&self) -> impl Iterator<Item = (&'static str, f64)> {
-        [("ttft", self.ttft), ("tpot", self.tpot), ("itl", self.itl), ("e2e", self.e2e)]
-            .into_iter()
-            .filter_map(|(name, bound)| Some((name, bound?)))
-    }
-
-    /// Whether a request is within all bounds.
-    pub fn holds(&self, r: &Request) -> bool {
-        self.bounds().all(|(name, bound)| match name {
-            "ttft" => r.ttft() <= bound,
-            "tpot" => r.tokens < 2 || r.tpot() <= bound,
-            "itl" => r.longest_gap <= bound,
-            _ => r.e2e() <= bound,
+    /// Whether it is within all bounds.
+    pub fn meets(&self, slo: &Slo) -> bool {
+        slo.bounds().all(|(name, bound)| match name {
+            "ttft" => self.ttft() <= bound,
+            "tpot" => self.tokens < 2 || self.tpot() <= bound,
+            "itl" => self.longest_gap <= bound,
+            _ => self.e2e() <= bound,
         })
     }
 }

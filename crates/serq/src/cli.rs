@@ -234,16 +234,16 @@ fn slo(text: &str) -> Result<Slo, String> {
         let Some((name, bound)) = part.split_once('=') else {
             return Err(format!("`{part}` is no bound: give name=seconds"));
         };
-        let place = match name.trim() {
-            "ttft" => &mut slo.ttft,
-            "tpot" => &mut slo.tpot,
-            "itl" => &mut slo.itl,
-            "e2e" => &mut slo.e2e,
-            other => return Err(format!("`{other}` is not ttft, tpot, itl or e2e")),
+        let Some(place) = slo.bound_mut(name.trim()) else {
+            return Err(format!("`{}` is not ttft, tpot, itl or e2e", name.trim()));
         };
         match bound.trim().parse::<f64>() {
-            Ok(seconds) if seconds >= 0.0 && place.is_none() => *place = Some(seconds),
-            Ok(seconds) if seconds >= 0.0 => return Err(format!("`{name}` is bounded twice")),
+            Ok(seconds) if seconds >= 0.0 && seconds.is_finite() && place.is_none() => {
+                *place = Some(seconds)
+            }
+            Ok(seconds) if seconds >= 0.0 && seconds.is_finite() => {
+                return Err(format!("`{name}` is bounded twice"));
+            }
             _ => return Err(format!("`{bound}` is no number of seconds")),
         }
     }

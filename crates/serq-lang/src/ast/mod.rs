@@ -89,6 +89,7 @@ pub enum Item {
     Run(Box<Run>),
     Gauge(Gauge),
     Share(Share),
+    Slo(Slo),
     Def(Box<Def>),
     Use(Use),
     Call(Call),
@@ -152,6 +153,14 @@ pub struct Share {
     pub span: Span,
 }
 
+/// `slo ttft e tpot e ...;`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slo {
+    /// What is bounded, by which value, in the order of the text.
+    pub bounds: Vec<(Name, Expr)>,
+    pub span: Span,
+}
+
 /// A whole program: its files put together and its definitions put in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
@@ -165,6 +174,7 @@ pub struct Program {
     pub run: Option<Run>,
     pub gauges: Vec<Gauge>,
     pub share: Option<Share>,
+    pub slo: Option<Slo>,
     /// The whole text.
     pub span: Span,
 }

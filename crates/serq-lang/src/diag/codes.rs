@@ -125,6 +125,7 @@ codes! {
     E0438 "a lease abandoned for ever"
     E0439 "a run that cannot do what it says"
     E0440 "a fence with nothing ahead"
+    E0441 "an objective that is none"
 
     E0501 "a hold sized by a reading that may be stale"
     E0502 "a guard that never varies"

@@ -4,7 +4,8 @@ use super::body::Where;
 use super::{Expander, Scope};
 use crate::ast::{
     Arrive, ArriveLaw, Call, DefBody, Expr, Gauge, Item, Let, Name, Pool, Preempt, Program, Queue,
-    Run, Section, Serve, Share, Spill, Stage, StageKind, Step, StmtKind, TraceClause, Workload,
+    Run, Section, Serve, Share, Slo, Spill, Stage, StageKind, Step, StmtKind, TraceClause,
+    Workload,
 };
 use crate::parse::Side;
 
@@ -57,6 +58,15 @@ impl<'d> Expander<'d, '_> {
                 let span = scope.span(share.span);
                 let share = Share { span, ..*share };
                 self.once(&mut program.share, share, span, "how stages are shared");
+            }
+            Item::Slo(slo) => {
+                let bounds = slo.bounds.iter().filter_map(|(measure, bound)| {
+                    let name = Name { text: measure.text.clone(), span: scope.span(measure.span) };
+                    Some((name, self.expr(bound, scope)?))
+                });
+                let span = scope.span(slo.span);
+                let slo = Slo { bounds: bounds.collect(), span };
+                self.once(&mut program.slo, slo, span, "what requests must meet");
             }
             // Both are gone by now.
             Item::Def(_) | Item::Use(_) => {}

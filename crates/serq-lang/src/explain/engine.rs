@@ -1,4 +1,4 @@
-//! E0431 to E0440: bookings, content, leases, what engines do beside tokens.
+//! E0431 to E0441: bookings, content, leases, what engines do beside tokens; objectives.
 
 use super::Entry;
 use super::Example::Program;
@@ -156,6 +156,20 @@ run { horizon 10; }
 stage e : step { cost 1; fenced (1); };
 workload { arrive poisson(0.1); }
 session { run e decode (4); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0441,
+        text: "
+`slo` says what a request must meet: bounds on ttft, tpot, itl (every gap) and e2e, each once, in seconds that
+are known before the run. The report then has the share of requests that met all of them, and how many per
+second did.",
+        example: Program("
+stage e : step { cost 0.01; };
+workload { arrive poisson(1); }
+session { run e decode (4); }
+slo ttft 0.5 ttft 1;
 run { horizon 10; }
 "),
     },

@@ -85,7 +85,7 @@ run { horizon 10; }
         code: Code::E0106,
         text: "
 Outside of all blocks there are only declarations: let, pool, stage, workload, session, server, run,
-gauge, share, def, use, and calls of definitions that stand for declarations.",
+gauge, share, slo, def, use, and calls of definitions that stand for declarations.",
         example: Program("
 stage s : fifo;
 link l : ps(1);

@@ -17,6 +17,7 @@ pub mod expr;
 pub mod json;
 mod num;
 pub mod program;
+pub mod slo;
 pub mod span;
 pub mod stmt;
 pub mod validate;
@@ -30,6 +31,7 @@ pub use program::{
     CStage, CStageKind, CStep, Content, MAX_SESSIONS, Preset, Program, Rate, Slot, Slots, Trace,
     TraceTurn,
 };
+pub use slo::Slo;
 pub use span::{Place, Span, Spans};
 pub use stmt::{Bind, CHold, CRenew, CRun, CSegment, CStmt, CTell, Claim, RunMode};
 pub use validate::{IrError, Moment, validate};

@@ -67,6 +67,9 @@ pub struct Program {
     /// How flows over several stages share them; needed if a run names several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<CShare>,
+    /// What requests must meet to count as served well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slo: Option<super::Slo>,
     /// State that is averaged over time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gauges: Vec<CGauge>,
@@ -433,6 +436,7 @@ impl Program {
             slots: Slots::STANDARD,
             hidden: Vec::new(),
             share: None,
+            slo: None,
             gauges: Vec::new(),
             spans: None,
         }

@@ -126,6 +126,7 @@ fn everything_new_survives_the_way_through_json() {
         if p.arrival == Arrival::Trace {
             p.trace = Some(Trace::Inline(vec![vec![TraceTurn(1.0, 2.0, 0.0, 0.0)]]));
             p.trace_times = vec![1.5];
+            p.slo = Some(Slo { ttft: Some(0.5), ..Slo::default() });
             p.trace_content = vec![vec![Content(3, 16.0), Content(4, f64::INFINITY)]];
         }
         assert_eq!(from_json(&to_json(&p)).unwrap(), p);
@@ -179,6 +180,7 @@ fn a_program_of_version_5_is_written_as_before() {
         "share",
         "trace_times",
         "trace_content",
+        "\"slo\"",
         "binds",
         "also",
         "when",
@@ -329,6 +331,8 @@ fn what_means_nothing_is_refused() {
     let own = || vec![Content(1, f64::INFINITY)];
     check(recorded(vec![own(), vec![Content(1, 8.0), Content(2, 3.0)]]), &[]);
     check(recorded(vec![own()]), &["content"]);
+    check(|p| p.slo = Some(Slo { tpot: Some(0.1), ..Slo::default() }), &[]);
+    check(|p| p.slo = Some(Slo { itl: Some(f64::INFINITY), ..Slo::default() }), &["slo"]);
     check(recorded(vec![own(), vec![Content(1, 0.5)]]), &["content"]);
     check(|p| p.blocks[2][0] = CStmt::While(num(0.5), 3), &["guard"]);
     check(

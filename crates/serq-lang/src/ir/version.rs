@@ -59,6 +59,7 @@ fn uses_six(p: &Program) -> bool {
         || stmt
         || p.limit.is_some()
         || p.share.is_some()
+        || p.slo.is_some()
         || !p.gauges.is_empty()
         || (p.horizon == f64::INFINITY && p.is_finite())
         || reads_six(p)

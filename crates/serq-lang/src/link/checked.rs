@@ -34,6 +34,7 @@ impl Linker<'_> {
             "abandon" => Code::E0438,
             "run-then" | "run-answers" | "run-steps" => Code::E0439,
             "step-fenced" => Code::E0440,
+            "slo" => Code::E0441,
             "gauge" => Code::E0428,
             "gap" => Code::E0408,
             "lease-pool" => Code::E0417,

@@ -3,7 +3,7 @@
 use super::{Const, Families, Family, Linker, MAX_MEMBERS, Override, place};
 use crate::ast::{self, ArriveLaw, StageKind};
 use crate::diag::{Code, Diagnostic, closest};
-use crate::ir::{Arrival, CGauge, CShare, Ctx, MAX_SESSIONS, Rate, Trace};
+use crate::ir::{Arrival, CGauge, CShare, Ctx, MAX_SESSIONS, Rate, Slo, Trace};
 use crate::source::Span;
 
 /// Largest seed: every integer up to here is an exact `f64`.
@@ -246,6 +246,27 @@ impl<'a> Linker<'a> {
         }
         self.program.share =
             tree.share.map(|share| if share.max_min { CShare::MaxMin } else { CShare::Bottleneck });
+    }
+
+    /// What a request must meet.
+    pub(super) fn slo(&mut self, tree: &'a ast::Program) {
+        let Some(slo) = &tree.slo else { return };
+        let mut bounds = Slo::default();
+        for (measure, bound) in &slo.bounds {
+            let Some(value) = self.constant(bound) else { continue };
+            if !value.is_finite() || value < 0.0 {
+                let d =
+                    Diagnostic::new(Code::E0441, bound.span, format!("a bound of {value} seconds"))
+                        .help("a bound is a number of seconds, 0 or more");
+                self.report(d);
+            }
+            let Some(place) = bounds.bound_mut(&measure.text) else { continue };
+            if place.replace(value).is_some() {
+                let reason = format!("`{}` is bounded twice", measure.text);
+                self.report(Diagnostic::new(Code::E0441, measure.span, reason).help("keep one"));
+            }
+        }
+        self.program.slo = Some(bounds);
     }
 
     fn sessions(&mut self, e: &'a ast::Expr) -> u64 {

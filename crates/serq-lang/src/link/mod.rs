@@ -77,6 +77,7 @@ pub(crate) fn link(
         linker.stage_options(stage);
     }
     linker.gauges(tree);
+    linker.slo(tree);
     linker.sections(tree);
     linker.finish(tree, sources)
 }

@@ -2,16 +2,18 @@
 
 use super::{Parse, Parser, Side, Stop};
 use crate::ast::{
-    Expr, Gauge, Item, Let, Name, Pool, Preempt, Queue, Run, Section, Serve, Share, Spill, Stage,
-    StageKind, Step,
+    Expr, Gauge, Item, Let, Name, Pool, Preempt, Queue, Run, Section, Serve, Share, Slo, Spill,
+    Stage, StageKind, Step,
 };
 use crate::diag::{Code, Diagnostic};
+use crate::ir;
 use crate::lex::Tok;
 use crate::source::Span;
 
 /// The words that begin a declaration.
-pub(super) const ITEMS: [&str; 11] = [
-    "let", "pool", "stage", "workload", "session", "server", "run", "gauge", "share", "def", "use",
+pub(super) const ITEMS: [&str; 12] = [
+    "let", "pool", "stage", "workload", "session", "server", "run", "gauge", "share", "slo", "def",
+    "use",
 ];
 const POOL_OPTIONS: [&str; 8] =
     ["cap", "block", "evict", "preempt", "queue", "admit", "spill", "shared"];
@@ -102,6 +104,10 @@ impl Parser<'_> {
                 self.semicolon()?;
                 Item::Share(Share { max_min, span: word })
             }
+            "slo" => {
+                self.bump();
+                Item::Slo(self.slo(word)?)
+            }
             "def" => Item::Def(Box::new(self.def()?)),
             "use" => Item::Use(self.use_clause()?),
             _ if self.at_sign("}") => {
@@ -125,6 +131,21 @@ impl Parser<'_> {
         let body = self.block();
         self.side = outer;
         Ok(Section { word, body: body?, order: 0 })
+    }
+
+    /// The bounds of `slo`.
+    fn slo(&mut self, word: Span) -> Parse<Slo> {
+        let mut bounds = Vec::new();
+        loop {
+            let span = self.token().span;
+            let measure = self.one_of("what is bounded", &ir::Slo::NAMES)?;
+            bounds.push((Name { text: measure.to_owned(), span }, self.expr()?));
+            if self.at_sign(";") {
+                break;
+            }
+        }
+        self.semicolon()?;
+        Ok(Slo { bounds, span: word })
     }
 
     fn family(&mut self) -> Parse<Option<Expr>> {

@@ -174,7 +174,7 @@ impl Requests {
             return None;
         }
         let (r, counted) = (open.request, open.counted);
-        let within = self.slo.holds(&r);
+        let within = r.meets(&self.slo);
         if warm_at.is_some_and(|at| r.last >= at) {
             self.answered.add(r.last);
             self.answered_tokens += r.tokens;

@@ -224,3 +224,26 @@ fn a_program_that_spells_them_out_agrees() {
         assert!(gaps >= spans && gaps < spans * 1.02 + 10.0, "{gaps} {spans}");
     }
 }
+
+/// Bounds of the program count, and those of the options instead of them if there are any.
+#[test]
+fn a_program_says_what_its_requests_must_meet() {
+    let mut p = compile(
+        "pool slots { cap 4; admit via e; }
+         stage e : step { budget 100; cost 1; };
+         workload { arrive batch (2); }
+         session { hold slots (1) { run e prefill (100); run e decode (1); } }
+         run { horizon 20; }",
+    );
+    let attainment = |p: &serq_lang::ir::Program, slo: Slo| {
+        let options = Options { slo, ..Options::default() };
+        let report = serq_sim::run(p, &options, &mut serq_sim::NoObserver).expect("it runs");
+        report.requests.expect("requests").slo.map(|slo| (slo.bounds.ttft, slo.attainment))
+    };
+    assert_eq!(attainment(&p, Slo::default()), None);
+    p.slo = Some(Slo { ttft: Some(1.5), ..Slo::default() });
+    p.version = serq_lang::ir::version_needed(&p);
+    assert_eq!(attainment(&p, Slo::default()), Some((Some(1.5), 0.5)));
+    let other = Slo { ttft: Some(3.0), ..Slo::default() };
+    assert_eq!(attainment(&p, other), Some((Some(3.0), 1.0)));
+}

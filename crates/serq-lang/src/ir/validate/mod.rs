@@ -141,6 +141,7 @@ impl Check<'_> {
         }
         self.arrival();
         self.gauges();
+        self.slo();
         self.trace();
         self.hidden_list();
         self.statements();
@@ -444,6 +445,15 @@ impl Check<'_> {
                 let reason = format!("gauge `{}` is there twice", gauge.name);
                 self.error(&at, "ir-name", reason, "give each a name of its own");
             }
+        }
+    }
+
+    fn slo(&mut self) {
+        let Some(slo) = &self.program.slo else { return };
+        for (name, bound) in slo.bounds().filter(|(_, bound)| !bound.is_finite() || *bound < 0.0) {
+            let reason = format!("the bound on {name} is {bound} seconds");
+            let at = At { path: "slo".into(), place: None };
+            self.error(&at, "slo", reason, "a bound is a number of seconds, 0 or more");
         }
     }
 
