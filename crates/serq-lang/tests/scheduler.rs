@@ -165,10 +165,11 @@ fn prefill_and_answer_in_one_run() {
 fn leases_that_an_engine_minds() {
     let p = server(
         "  admit if kv (16) fit { run E prefill (10) growing kv; } lease kv (30) on E;
-  renew kv (20) every (5) from E;
+  renew kv (20) every (5) from E after (1);
   run E steps (3) telling kv on E after (2);
   run E steps (1) telling kv;
   release kv on E;
+  set units = leased(kv);
   abandon kv;
   release kv;
 ",
@@ -182,7 +183,13 @@ fn leases_that_an_engine_minds() {
         CStmt::Run(CRun { telling: Some(telling), ..run })
     };
     let wanted = [
-        CStmt::Renew(CRenew { pool: kv(), time: num(20.0), every: num(5.0), from: CRef::one(0) }),
+        CStmt::Renew(CRenew {
+            pool: kv(),
+            time: num(20.0),
+            every: num(5.0),
+            from: CRef::one(0),
+            after: Some(num(1.0)),
+        }),
         steps(3.0, tell(on.clone(), Some(2.0))),
         steps(1.0, tell(None, None)),
         CStmt::Tell(tell(on, None)),

@@ -61,7 +61,7 @@ fn play(trace: &Trace) -> Agreement {
 
 /// Every trace that `keep` accepts, beside the program of its mode.
 fn compared(keep: impl Fn(&str, &Trace) -> bool) -> Vec<Agreement> {
-    let mut paths: Vec<PathBuf> = [data(), data().join("fuzz")]
+    let mut paths: Vec<PathBuf> = [data(), data().join("fuzz"), data().join("faults")]
         .iter()
         .flat_map(|folder| std::fs::read_dir(folder).expect("the traces"))
         .map(|entry| entry.expect("an entry").path())
@@ -102,12 +102,22 @@ fn one_engine_is_vllms_step_for_step() {
 
 #[test]
 fn pull_is_vllms_step_for_step() {
-    check(|_, t| t.scenario.mode == Mode::Pull, 107, 1003, 7231);
+    check(|name, t| t.scenario.mode == Mode::Pull && !fault(name), 107, 1003, 7231);
 }
 
 #[test]
 fn push_is_vllms_step_for_step() {
-    check(|_, t| t.scenario.mode == Mode::Push, 35, 347, 2715);
+    check(|name, t| t.scenario.mode == Mode::Push && !fault(name), 35, 347, 2715);
+}
+
+fn fault(name: &str) -> bool {
+    name.starts_with("faults")
+}
+
+/// Leases that run out under way, late heartbeats, failed reads, lost legs, a dead engine, aborts under push.
+#[test]
+fn faults_go_as_with_vllm() {
+    check(|name, _| fault(name), 24, 232, 3834);
 }
 
 /// The traces without faults and with the scheduler that waits for its results.

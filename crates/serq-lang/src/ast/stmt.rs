@@ -121,13 +121,14 @@ pub struct Tell {
     pub after: Option<Expr>,
 }
 
-/// `renew pool (time) every (e) from stage;`
+/// `renew pool (time) every (e) from stage after (e);`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Renew {
     pub pool: Ref,
     pub time: Expr,
     pub every: Expr,
     pub from: Ref,
+    pub after: Option<Expr>,
 }
 
 /// `until (e) { ... } else { ... }`

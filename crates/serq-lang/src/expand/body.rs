@@ -191,6 +191,7 @@ impl<'d> Expander<'d, '_> {
                 time: self.expr(&renew.time, scope)?,
                 every: self.expr(&renew.every, scope)?,
                 from: self.reference(&renew.from, scope)?,
+                after: self.optional(renew.after.as_ref(), scope)?,
             })),
             StmtKind::Content(content) => {
                 let mut parts = Vec::with_capacity(content.parts.len());

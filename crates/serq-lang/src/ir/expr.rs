@@ -236,6 +236,8 @@ pub enum Fun {
     /// What prefills under way still need of a pool: over the prefill parts of runs that grow it, whole
     /// blocks of position and prefill tokens not scheduled yet, less the allocation, not below 0.
     Owed,
+    /// Units that the session's lease of a pool has; 0 without one, and once it was told.
+    Leased,
     /// `share(stage, n)`: tokens that a newcomer who wants `n` gets in the step stage's iteration, the
     /// smallest of `n`, the budget left, and the chunk if there is one.
     Share,
@@ -252,7 +254,7 @@ pub enum FunArg {
 }
 
 impl Fun {
-    pub const ALL: [Fun; 25] = [
+    pub const ALL: [Fun; 26] = [
         Fun::Min,
         Fun::Max,
         Fun::Abs,
@@ -277,6 +279,7 @@ impl Fun {
         Fun::BudgetLeft,
         Fun::Taking,
         Fun::Owed,
+        Fun::Leased,
         Fun::Share,
     ];
 
@@ -306,6 +309,7 @@ impl Fun {
             Fun::BudgetLeft => "budget_left",
             Fun::Taking => "taking",
             Fun::Owed => "owed",
+            Fun::Leased => "leased",
             Fun::Share => "share",
         }
     }
@@ -319,9 +323,13 @@ impl Fun {
                 &[FunArg::Stage]
             }
             Fun::Price => &[FunArg::Stage, FunArg::Expr, FunArg::Expr],
-            Fun::Used | Fun::Free | Fun::Cachedin | Fun::Holders | Fun::Queued | Fun::Owed => {
-                &[FunArg::Pool]
-            }
+            Fun::Used
+            | Fun::Free
+            | Fun::Cachedin
+            | Fun::Holders
+            | Fun::Queued
+            | Fun::Owed
+            | Fun::Leased => &[FunArg::Pool],
             Fun::BudgetLeft => &[FunArg::Step],
             Fun::Taking => &[FunArg::Pool, FunArg::Expr],
             Fun::Share => &[FunArg::Step, FunArg::Expr],

@@ -132,7 +132,7 @@ pub struct CTell {
 ///
 /// While it is open, the stage `from` iterates. Whenever it puts an iteration together and at least `every` seconds have passed
 /// since it last sent, it sends one message for all leases so entered. The first iteration of a
-/// lease's own stage ([`CHold::lease_on`]) after it was sent sets the bound to the larger of itself
+/// lease's own stage ([`CHold::lease_on`]) after it was there sets the bound to the larger of itself
 /// and its clock plus `time`, before it looks for bounds that have passed. It ends when the lease is
 /// told, released, abandoned or over, and when a deadline reaches its session, shielded or not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -144,6 +144,9 @@ pub struct CRenew {
     pub every: CExpr,
     /// A step stage.
     pub from: CRef,
+    /// Seconds that a message is on its way; without it 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<CExpr>,
 }
 
 /// Pool, units to allocate, units that must fit (in JSON `[ref, units, reserve or null]`).

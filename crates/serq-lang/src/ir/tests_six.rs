@@ -73,6 +73,7 @@ fn rich() -> Program {
                 time: num(20.0),
                 every: num(5.0),
                 from: CRef::one(2),
+                after: Some(num(2.0)),
             }),
             CStmt::Until(num(f64::INFINITY), 6, 7),
             CStmt::Hold(CHold {
@@ -143,7 +144,7 @@ fn everything_new_survives_the_way_through_json() {
         r#""mode":"Prefill","work":{"Num":16.0},"growing":{"base":0,"count":1,"index":null},"then":{"Num":4.0},"answers":10,"first":11"#,
         r#""mode":"Steps","work":{"Num":3.0},"growing":null,"telling":{"pool":{"base":0,"count":1,"index":null}}"#,
         r#"{"Tell":{"pool":{"base":0,"count":1,"index":null},"on":{"base":2,"count":1,"index":null},"after":{"Num":1.0}}}"#,
-        r#"{"Renew":{"pool":{"base":0,"count":1,"index":null},"time":{"Num":20.0},"every":{"Num":5.0},"from":{"base":2,"count":1,"index":null}}}"#,
+        r#"{"Renew":{"pool":{"base":0,"count":1,"index":null},"time":{"Num":20.0},"every":{"Num":5.0},"from":{"base":2,"count":1,"index":null},"after":{"Num":2.0}}}"#,
         r#"{"Until":[{"Num":"inf"},6,7]}"#,
         r#"{"Shield":8}"#,
         r#""ahead":true,"fenced":true,"stops":9.0"#,

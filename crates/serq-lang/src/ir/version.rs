@@ -71,7 +71,9 @@ fn reads_six(p: &Program) -> bool {
     p.each_expr(&mut |moment, e| {
         e.walk(&mut |e| {
             found |= match e {
-                CExpr::Call(fun, _) => matches!(fun, Fun::Taking | Fun::Owed | Fun::Share),
+                CExpr::Call(fun, _) => {
+                    matches!(fun, Fun::Taking | Fun::Owed | Fun::Leased | Fun::Share)
+                }
                 CExpr::Ctx(var) => *var == Ctx::Admission && moment != Moment::Serve,
                 _ => false,
             };

@@ -81,6 +81,7 @@ impl CStmt {
                 at(&renew.from);
                 f(Moment::Session, &renew.time);
                 f(Moment::Session, &renew.every);
+                renew.after.iter().for_each(|e| f(Moment::Session, e));
             }
             CStmt::Run(run) => {
                 [&run.stage].into_iter().chain(&run.growing).chain(&run.also).for_each(at);

@@ -87,10 +87,11 @@ impl<'a> Linker<'a> {
             StmtKind::Renew(renew) => {
                 let time = self.amount(&renew.time, place::STATEMENT);
                 let every = self.amount(&renew.every, place::STATEMENT);
+                let after = renew.after.as_ref().map(|e| self.amount(e, place::STATEMENT));
                 let pool = self.pool_ref(&renew.pool, place::INDEX);
                 let from = self.stage_ref(&renew.from, place::INDEX);
                 let (Some(pool), Some(from)) = (pool, from) else { return };
-                CStmt::Renew(CRenew { pool, time, every, from })
+                CStmt::Renew(CRenew { pool, time, every, from, after })
             }
             StmtKind::Content(content) => {
                 let parts = content.parts.iter();

@@ -207,8 +207,9 @@ impl Parser<'_> {
         let every = self.parens()?;
         self.expect_word("from")?;
         let from = self.reference("the name of the stage that renews")?;
+        let after = if self.eat_word("after") { Some(self.parens()?) } else { None };
         self.semicolon()?;
-        Ok(StmtKind::Renew(Box::new(Renew { pool, time, every, from })))
+        Ok(StmtKind::Renew(Box::new(Renew { pool, time, every, from, after })))
     }
 
     fn content(&mut self) -> Parse<StmtKind> {

@@ -66,6 +66,7 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
         contents: c.contents,
         tells: c.tells,
         renews: c.renews,
+        minders: minders(ir),
         shares: ir.pools.iter().any(|p| p.shared),
         data_keys: data_keys(ir),
         runs: c.runs,
@@ -111,6 +112,24 @@ fn tracks(ir: &Program) -> bool {
     owed || ir.pools.iter().any(|p| p.shared)
         || ir.stages.iter().any(|s| ahead(&s.kind))
         || ir.blocks.iter().flatten().any(asks)
+}
+
+/// Per pool: stages that some hold lets mind a lease of it.
+fn minders(ir: &Program) -> Vec<Vec<u32>> {
+    let mut minders = vec![Vec::new(); ir.pools.len()];
+    for stmt in ir.blocks.iter().flatten() {
+        let CStmt::Hold(CHold { lease: Some((pool, _)), lease_on: Some(stage), .. }) = stmt else {
+            continue;
+        };
+        for list in &mut minders[pool.base..pool.base + pool.count] {
+            list.extend((stage.base..stage.base + stage.count).map(|s| s as u32));
+        }
+    }
+    for list in &mut minders {
+        list.sort_unstable();
+        list.dedup();
+    }
+    minders
 }
 
 fn data_keys(ir: &Program) -> Vec<u64> {
@@ -353,6 +372,7 @@ impl Compiler<'_> {
             time: self.b.expr(&renew.time),
             every: self.b.expr(&renew.every),
             from: self.b.reference(&renew.from),
+            after: renew.after.as_ref().map(|e| self.b.expr(e)),
         };
         self.renews.push(plan);
         self.renews.len() as u32 - 1

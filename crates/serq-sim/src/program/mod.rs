@@ -26,6 +26,8 @@ pub(crate) struct Compiled<'p> {
     pub(crate) contents: Vec<ContentPlan>,
     pub(crate) tells: Vec<TellPlan>,
     pub(crate) renews: Vec<RenewPlan>,
+    /// Per pool: stages that mind leases of it.
+    pub(crate) minders: Vec<Vec<u32>>,
     pub(crate) runs: Vec<RunPlan>,
     pub(crate) chooses: Vec<ChoosePlan>,
     pub(crate) pools: Vec<PoolPlan>,
@@ -157,6 +159,7 @@ pub(crate) struct RenewPlan {
     pub(crate) time: Expr,
     pub(crate) every: Expr,
     pub(crate) from: Ref,
+    pub(crate) after: Option<Expr>,
 }
 
 #[derive(Debug)]

@@ -80,6 +80,7 @@ pub(crate) fn is_frozen(e: &CExpr) -> bool {
             || matches!(
                 fun,
                 Fun::Cachedin
+                    | Fun::Leased
                     | Fun::BudgetLeft
                     | Fun::Holders
                     | Fun::Queued

@@ -26,8 +26,8 @@ pub(crate) struct Duty {
     pub(crate) told: Vec<(f64, Minded)>,
     /// Leases that end with the iteration being put together or under way.
     pub(crate) ending: Vec<Minded>,
-    /// Word of renewals: when it is there, which lease, and for how long from then.
-    pub(crate) renewed: Vec<(f64, u64, f64)>,
+    /// Word of renewals, in order of sending.
+    pub(crate) renewed: Vec<Word>,
     /// Leases it sends word for.
     pub(crate) renewals: Vec<Renewal>,
     /// Seconds between two messages, and when it sent last.
@@ -59,12 +59,27 @@ pub(crate) struct Telling {
     pub(crate) after: f64,
 }
 
+/// Word that a session's lease is renewed, which names the session: it renews what lease that has when the
+/// word is seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word {
+    /// When it is there, seconds.
+    at: f64,
+    /// The session's number.
+    serial: u64,
+    pool: u32,
+    /// For how long from when it is seen.
+    time: f64,
+}
+
 /// A session's lease that an engine renews, if the session has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renewal {
     pub(crate) session: u32,
     pub(crate) pool: u32,
     time: f64,
+    /// How long word of it takes.
+    after: f64,
 }
 
 impl Duty {
@@ -78,6 +93,20 @@ impl Duty {
             || !self.flying.is_empty()
             || !self.renewals.is_empty()
             || self.leases.iter().any(|l| l.until < f64::INFINITY)
+    }
+}
+
+impl Duty {
+    /// Word of a renewal was sent. Of what has come and was not seen yet, the latest is enough.
+    fn hear(&mut self, word: Word, now: f64) {
+        let waits = |w: &Word| w.serial == word.serial && w.pool == word.pool && w.at <= now;
+        let latest = self.renewed.iter().rposition(waits);
+        let mut at = 0;
+        self.renewed.retain(|w| {
+            at += 1;
+            !waits(w) || Some(at - 1) == latest
+        });
+        self.renewed.push(word);
     }
 }
 
@@ -173,27 +202,25 @@ impl Engine<'_> {
             }
         }
         let Some(duty) = self.duty(stage) else { return Ok(()) };
-        let Duty { renewed, leases, .. } = duty;
-        renewed.retain(|&(at, id, time)| {
+        let Duty { renewed, leases, told, .. } = duty;
+        renewed.retain(|&Word { at, serial, pool, time }| {
             if at > now {
                 return true;
             }
-            if let Some(lease) = leases.iter_mut().find(|l| l.id == id) {
+            let all = leases.iter_mut().chain(told.iter_mut().map(|(_, lease)| lease));
+            if let Some(lease) = all.into_iter().find(|l| l.serial == serial && l.pool == pool) {
                 lease.until = lease.until.max(now + time);
             }
             false
         });
-        let mut k = 0;
-        while let Some(duty) = self.duty(stage)
-            && k < duty.leases.len()
-        {
-            if duty.leases[k].until <= now {
-                let lease = duty.leases.remove(k);
-                self.disown(&lease);
-                self.notice(stage, lease);
-            } else {
-                k += 1;
-            }
+        // Word that is still on its way does not keep a bound from coming.
+        let expired = |l: &Minded| l.until <= now;
+        let mut over: Vec<Minded> = leases.extract_if(.., |l| expired(l)).collect();
+        over.extend(told.extract_if(.., |(_, l)| expired(l)).map(|(_, l)| l));
+        over.sort_unstable_by_key(|l| l.id);
+        for lease in over {
+            self.disown(&lease);
+            self.notice(stage, lease);
         }
         let mut k = 0;
         while let Some(duty) = self.duty(stage)
@@ -217,12 +244,14 @@ impl Engine<'_> {
         duty.last_sent = Some(now);
         for k in 0..duty.renewals.len() {
             let Some(duty) = self.duty(stage) else { return };
-            let Renewal { session, pool, time } = duty.renewals[k];
-            if let Some((minds, at)) = self.minded(session, pool)
-                && let Some(duty) = self.duty(minds)
-            {
-                let id = duty.leases[at].id;
-                duty.renewed.push((now, id, time));
+            let Renewal { session, pool, time, after } = duty.renewals[k];
+            let serial = self.w.sessions[session as usize].serial;
+            let word = Word { at: now + after, serial, pool, time };
+            for at in 0..self.c.minders[pool as usize].len() {
+                let minds = self.c.minders[pool as usize][at];
+                if let Some(duty) = self.duty(minds) {
+                    duty.hear(word, now);
+                }
             }
         }
     }
@@ -234,10 +263,14 @@ impl Engine<'_> {
         let from = self.pool_of(s, plan.from)?;
         let time = amount(self.value(s, plan.time)?, "the time a lease is renewed for")?;
         let every = amount(self.value(s, plan.every)?, "the time between renewals")?;
+        let after = match plan.after {
+            Some(e) => amount(self.value(s, e)?, "the time a renewal takes")?,
+            None => 0.0,
+        };
         self.end_renewals(s, Some(pool));
         if let Kind::Step(step) = &mut self.w.stages[from as usize].kind {
             step.duty.every = every;
-            step.duty.renewals.push(Renewal { session: s, pool, time });
+            step.duty.renewals.push(Renewal { session: s, pool, time, after });
             step.news += 1;
         }
         self.alert_stages.insert(from);

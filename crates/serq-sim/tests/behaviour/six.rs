@@ -475,6 +475,36 @@ fn a_booking_behind_a_shield_leaves_its_queue() {
     assert_eq!((inside.values("entered"), inside.values("left")), (vec![10.], vec![10.]));
 }
 
+#[test]
+fn what_a_session_has_leased() {
+    for (lease, after) in [
+        ("lease P (9)", [4., 4., 0.]),
+        ("lease P (3)", [4., 0., 0.]),
+        ("lease P (9) on E", [4., 4., 0.]),
+        // Noticed at 2, and given back at 3.
+        ("lease P (1) on E", [4., 0., 0.]),
+    ] {
+        let run = run(&format!(
+            "pool P {{ cap 9; }}
+             stage E : step {{ cost 1; }};
+             stage clock : delay;
+             workload {{ arrive batch (1); }}
+             session {{
+               observe units = leased(P);
+               hold P (4) {{ run clock (1); }} {lease};
+               observe units = leased(P);
+               run clock (4);
+               observe units = leased(P);
+               release P;
+               observe units = leased(P);
+             }}
+             run {{ horizon 20; }}"
+        ));
+        let units: Vec<f64> = [0.0].into_iter().chain(after).collect();
+        assert_eq!(run.values("units"), units, "{lease}");
+    }
+}
+
 /// Who waits for a lease that will end, or will be cut, is in no deadlock.
 #[test]
 fn what_ends_by_itself_is_no_deadlock() {

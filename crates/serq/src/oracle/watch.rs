@@ -125,6 +125,9 @@ impl<'a> Watch<'a> {
         if !seen.parked || std::mem::replace(&mut seen.reported, true) {
             return;
         }
+        if self.trace.scenario.crash.is_some_and(|crash| crash <= tick) {
+            return;
+        }
         let request = self.ids.get(session).and_then(|id| self.trace.scenario.request(id));
         if !request.is_some_and(|r| r.transfer_fails) {
             self.note(session, tick, Side::D, What::Reported);
@@ -142,7 +145,9 @@ impl<'a> Watch<'a> {
     /// The engine that a request leaves now.
     fn leaves(&self, session: usize, tick: u64) -> Option<Side> {
         let request = self.trace.scenario.request(self.ids.get(session)?)?;
-        let at = |side: &Side| request.aborts.get(side) == Some(&tick);
+        let dead = self.trace.scenario.crash.is_some_and(|crash| crash <= tick);
+        let at =
+            |side: &Side| request.aborts.get(side) == Some(&tick) && !(dead && *side == Side::D);
         let done = |side: &Side| self.seen[session].finished.contains(side);
         Side::ALL.into_iter().find(|side| at(side) && !done(side))
     }

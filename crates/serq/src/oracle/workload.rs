@@ -128,6 +128,7 @@ pub(super) fn prepare(
     program.arrival = Arrival::Sessions(sessions);
     (program.limit, program.trace) = (None, None);
     program.trace_times.clear();
+    program.trace_content.clear();
     program.warmup = 0.0;
     program.horizon = trace.ticks.max(1) as f64 * scenario.tick_seconds;
     program.version = serq_lang::ir::version_needed(&program);
@@ -148,6 +149,8 @@ fn session(
     let mover = if scenario.mode == Mode::Push { Side::P } else { Side::D };
     let default = scenario.engines.get(&mover).map_or(0, |e| e.transfer_steps);
     let steps = request.transfer_steps.unwrap_or(default);
+    // A leg that is sent at once, or to one engine only, is not lost on its way to the other.
+    let dropped = request.dropped && !request.local && !scenario.concurrent;
     let moves = scenario.mode != Mode::Colocated && !request.local;
     // Name, value, and the value with which the attribute may be missing.
     let attributes = [
@@ -159,7 +162,7 @@ fn session(
         ("local", flag(request.local), 0.0),
         ("steps", steps as f64, if moves { f64::NAN } else { steps as f64 }),
         ("fails", flag(request.transfer_fails), 0.0),
-        ("dropped", flag(request.dropped), 0.0),
+        ("dropped", flag(dropped), 0.0),
         ("leaves", leaves(Side::C), f64::INFINITY),
         ("leavesP", leaves(Side::P), f64::INFINITY),
         ("leavesD", leaves(Side::D), f64::INFINITY),

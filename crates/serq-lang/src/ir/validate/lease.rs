@@ -40,6 +40,9 @@ impl<'p> Check<'p> {
         }
         self.expr(&renew.time, Moment::Session, true, &at.field("time"));
         self.expr(&renew.every, Moment::Session, true, &at.field("every"));
+        if let Some(after) = &renew.after {
+            self.expr(after, Moment::Session, true, &at.field("after"));
+        }
         self.minds(walk, &renew.from, "renews a lease", at);
     }
 

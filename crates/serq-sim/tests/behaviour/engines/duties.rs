@@ -92,9 +92,14 @@ fn an_engine_notices_that_a_lease_is_over() {
             "run clock (2.5); release kv on P after (1.5);",
             "3 0 end of lease of kv noticed; 4 0 lease of kv ends; 4 1 gets kv with 0",
         ),
-        // A told lease is past expiry.
+        // Word that is on its way does not keep its bound from coming.
         (
             "3",
+            "run clock (2); release kv on P after (4);",
+            "4 0 end of lease of kv noticed; 5 0 lease of kv ends; 5 1 gets kv with 0",
+        ),
+        (
+            "7",
             "run clock (2); release kv on P after (4);",
             "7 0 end of lease of kv noticed; 8 0 lease of kv ends; 8 1 gets kv with 0",
         ),
@@ -153,6 +158,9 @@ fn a_reader_renews_its_lease() {
     // Sent at 1, 3 and 5, heard at 2, 4 and 6; abandoned at 6.
     assert_eq!(noticed("renew kv (2.5) every (2) from D; run clock (5); abandon kv;"), 9.0);
     assert_eq!(noticed("renew kv (2.5) every (2) from D; run clock (4); abandon kv;"), 7.0);
+    // The same two seconds on the way: heard at 3, 5 and 7, the last after the lease was abandoned.
+    let late = "renew kv (2.5) every (2) from D after (2); run clock (5); abandon kv;";
+    assert_eq!(noticed(late), 10.0);
     // Heard at 2, which changes nothing, and at 4, before the bound of 4 is looked at.
     assert_eq!(noticed("renew kv (1) every (2) from D; run clock (9);"), 5.0);
     // An interruption ends it, shielded or not.
