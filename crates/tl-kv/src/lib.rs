@@ -14,6 +14,7 @@
 //! | [`transfer`] | one block out of a pool, one block into a pool, without holding its lock |
 //! | [`handoff`] | push, handle and send as state machines |
 //! | [`invariants`] | what must hold at every instant, as named predicates |
+//! | [`fork`] | copies of all of it, for a checker that tries every way to go on |
 //!
 //! **Two locks, never one inside the other for long.** The pool's mutex covers bookkeeping: a few
 //! dozen instructions per call. Bytes live in [`slabs::Slabs`] beside it, so that a forward pass,
@@ -24,6 +25,7 @@ pub mod cfg;
 pub mod crc;
 pub mod envelope;
 pub mod error;
+pub mod fork;
 pub mod handoff;
 pub mod hash;
 pub mod held;

@@ -8,6 +8,7 @@
 //! Layout of a block: `[layer][k | v][head][slot][dim]` f16 bit patterns, which is exactly the
 //! payload of a v1 record, so that a full block is exported by one copy.
 
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use parking_lot::{
@@ -70,6 +71,26 @@ impl Slabs {
             })
             .collect();
         Ok(Self { cfg, slots })
+    }
+
+    /// The same bytes and the same rights, apart from these.
+    pub(crate) fn fork(&self) -> Self {
+        let copy = |slot: &Slot| Slot {
+            access: AtomicU8::new(slot.access.load(Ordering::Acquire)),
+            data: RwLock::new(slot.data.read().clone()),
+        };
+        Self { cfg: self.cfg, slots: self.slots.iter().map(copy).collect() }
+    }
+
+    /// Feeds the first `fill` positions of a block to a hasher.
+    pub(crate) fn state(&self, id: u32, fill: u32, out: &mut impl Hasher) {
+        let Some(slot) = self.slots.get(id as usize) else { return };
+        let data = slot.data.read();
+        let head = self.cfg.block_tokens as usize * self.cfg.head_dim as usize;
+        let filled = fill as usize * self.cfg.head_dim as usize;
+        for values in data.chunks(head.max(1)) {
+            values[..filled.min(values.len())].hash(out);
+        }
     }
 
     /// Shape of the blocks.

@@ -47,12 +47,12 @@ pub use counters::{ReceiverCounters, ReceiverSnapshot};
 pub use outgoing::{BlockTooLarge, MAX_HANDLE_ID, Outgoing, check_block_size};
 pub use peer::PeerOptions;
 pub use pooled::{PooledOptions, PooledTransport};
-pub use receiver::{Claimed, KvReceiver};
+pub use receiver::KvReceiver;
 pub use rng::resume_rng;
 pub use send::{TransferStats, build_chunks, transfer, transfer_held};
 pub use server::{GrpcServer, server_builder, spawn_router};
 pub use service::{KvService, demand_token, serve_kv, serve_kv_with};
-pub use tl_kv::handoff::HandleCfg;
+pub use tl_kv::handoff::{Claimed, HandleCfg};
 pub use token::{ClusterToken, Guard, MIN_TOKEN_LEN, TOKEN_KEY, TokenError};
 pub use transport::{GrpcTransport, KvTransport, TransferError};
 

@@ -13,13 +13,14 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
 use parking_lot::Mutex;
-use tl_kv::handoff::BlockSend;
-use tl_kv::{CRC32C_RESIDUE, EnvHeader, Held, KvCfg, Slabs, lock};
+use tl_kv::handoff::{BlockSend, Lent, LentBlock};
+use tl_kv::{CRC32C_RESIDUE, EnvHeader, Held, KvCfg};
 use tl_proto::MAX_MESSAGE_BYTES;
 use tl_proto::kv::v1::KvChunk;
 use tokio::sync::watch;
 use tonic::Code;
 
+use super::receiver::code_of;
 use super::{KV_FORMAT, TransferError};
 
 /// Bytes of a message around its payload, at most, without the handle id: seven keys,
@@ -52,28 +53,14 @@ pub fn check_block_size(cfg: &KvCfg) -> Result<(), BlockTooLarge> {
 /// Longest handle id, in bytes; it travels in an HTTP header too.
 pub const MAX_HANDLE_ID: usize = 128;
 
-/// What is known of a block to be sent.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    id: u32,
-    /// Name on the chunk; 0 for none.
-    hash: u64,
-    /// Name in the pool, and so in the envelope; 0 when the pool has none for it.
-    registered: u64,
-    fill: u32,
-    /// The receiver has it: no payload.
-    present: bool,
-}
-
 #[derive(Debug)]
 struct Shared {
     handle_id: String,
-    slabs: Arc<Slabs>,
     envelope_bytes: usize,
     len: usize,
     sent: usize,
-    /// Emptied by the fence. Locked while a block is copied out.
-    blocks: Mutex<Vec<Block>>,
+    /// Locked while a block is copied out.
+    lent: Mutex<Lent>,
     progress: watch::Sender<usize>,
 }
 
@@ -90,8 +77,8 @@ pub(super) struct ChunkRef {
 
 /// A block that is open for reading, with what its envelope says of it.
 pub(super) struct OpenBlock<'a> {
-    slabs: &'a Slabs,
-    block: Block,
+    lent: &'a Lent,
+    block: LentBlock,
     envelope_bytes: usize,
 }
 
@@ -125,43 +112,16 @@ impl Outgoing {
                 handle_id.len()
             )));
         }
-        if blocks.is_empty() || blocks.len() != held.len() {
-            return Err(invalid(format!("{} blocks held, {} to send", held.len(), blocks.len())));
-        }
-        let books = lock(held.pool());
-        let cfg = *books.cfg();
-        check_block_size(&cfg)
+        let lent = Lent::new(held, blocks)
+            .map_err(|e| TransferError::new(code_of(e.code()), e.to_string()))?;
+        check_block_size(lent.cfg())
             .map_err(|e| TransferError::new(Code::FailedPrecondition, e.to_string()))?;
-        let placed = |(i, (&id, send)): (usize, (&u32, &BlockSend))| {
-            let hash = send.hash();
-            let fill = books
-                .fill(id)
-                .map_err(|e| TransferError::new(Code::Internal, format!("block {i}: {e}")))?;
-            let registered = books.hash_of(id);
-            if fill == 0 || (hash != 0 && fill != cfg.block_tokens) {
-                return Err(invalid(format!(
-                    "block {i} has {fill} of {} positions and hash {hash:#018x}",
-                    cfg.block_tokens
-                )));
-            }
-            if registered != 0 && registered != hash {
-                return Err(invalid(format!(
-                    "block {i} is registered as {registered:#018x}, not {hash:#018x}"
-                )));
-            }
-            Ok(Block { id, hash, registered, fill, present: !send.has_payload() })
-        };
-        let blocks = held.ids().iter().zip(blocks).enumerate().map(placed);
-        let blocks: Vec<Block> = blocks.collect::<Result<_, _>>()?;
-        let slabs = books.slabs();
-        drop(books);
         Ok(Outgoing(Arc::new(Shared {
             handle_id: handle_id.to_owned(),
-            slabs,
-            envelope_bytes: EnvHeader::v1(&cfg, 1).envelope_bytes(),
-            len: blocks.len(),
-            sent: blocks.iter().filter(|b| !b.present).count(),
-            blocks: Mutex::new(blocks),
+            envelope_bytes: EnvHeader::v1(lent.cfg(), 1).envelope_bytes(),
+            len: lent.len(),
+            sent: lent.sent(),
+            lent: Mutex::new(lent),
             progress: watch::Sender::new(0),
         })))
     }
@@ -220,7 +180,7 @@ impl Outgoing {
 
     /// From here on no chunk can be made, and none is being made.
     pub(super) fn fence(&self) {
-        self.0.blocks.lock().clear();
+        self.0.lent.lock().fence();
     }
 
     pub(super) fn fence_on_drop(&self) -> Fence {
@@ -234,8 +194,8 @@ impl Outgoing {
         f: impl FnOnce(KvChunk, Option<OpenBlock<'_>>) -> Result<T, TransferError>,
     ) -> Result<T, TransferError> {
         let shared = &*self.0;
-        let blocks = shared.blocks.lock();
-        let Some(&block) = blocks.get(index) else {
+        let lent = shared.lent.lock();
+        let Some(block) = lent.block(index) else {
             return Err(TransferError::new(Code::Aborted, "the push has been given up"));
         };
         let chunk = KvChunk {
@@ -248,7 +208,7 @@ impl Outgoing {
             crc32c: 0,
         };
         let open = (!block.present).then(|| OpenBlock {
-            slabs: &shared.slabs,
+            lent: &lent,
             block,
             envelope_bytes: shared.envelope_bytes,
         });
@@ -265,8 +225,8 @@ impl OpenBlock<'_> {
 
     /// Appends the block's envelope.
     pub(super) fn write(&self, out: &mut impl BufMut) -> Result<(), TransferError> {
-        let Block { id, registered, fill, .. } = self.block;
-        tl_kv::transfer::write_block(self.slabs, id, registered, fill, out)
-            .map_err(|e| TransferError::new(Code::Internal, format!("block {id}: {e}")))
+        self.lent.write(&self.block, out).map_err(|e| {
+            TransferError::new(Code::Internal, format!("block {}: {e}", self.block.id))
+        })
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use tl_kv::handoff::{HandleCfg, HandleTable, PushAssembly, PushLimits, receive};
+use tl_kv::handoff::{Claimed, HandleCfg, HandleTable, PushAssembly, PushLimits, receive};
 use tl_kv::{Held, SharedKv, lock};
 use tl_proto::kv::v1::{KvAck, KvChunk};
 use tokio_util::sync::CancellationToken;
@@ -27,20 +27,6 @@ use super::{KV_FORMAT, lease};
 
 /// Hashes looked up in one hold of the pool's lock.
 const HASHES_PER_LOCK: usize = 256;
-
-/// The blocks of a claimed handle and what is known of them.
-#[derive(Debug)]
-pub struct Claimed {
-    /// The blocks, in prompt order.
-    pub held: Held,
-    /// Names the sender gave the leading full blocks, in prompt order; 0 for a block
-    /// it did not name.
-    pub block_hashes: Vec<u64>,
-    /// Positions of the prompt that the blocks hold.
-    pub n_tokens: usize,
-    /// Incarnation of the engine that pushed them, 0 when it did not say.
-    pub incarnation: u64,
-}
 
 /// Handles, and a way to reach the pushes among them.
 pub(super) struct Books {

@@ -3,26 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tl_kv::handoff::{ChunkHead, HandleError, PushAssembly, PushError, Ticket, receive};
-use tl_kv::{Held, lock};
+use tl_kv::handoff::{ChunkHead, HandleError, Incoming, PushError};
 use tl_proto::kv::v1::{KvAck, KvChunk};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::counters::add;
-use super::receiver::{Books, Claimed, Inner, Receiving, code_of, ensure_timer};
+use super::receiver::{Books, Inner, Receiving, code_of, ensure_timer};
 
-/// A push of which some chunks may have arrived. Dropping it gives everything back and
-/// frees the handle id.
+/// A push of which some chunks may have arrived, over its connection. Dropping it gives
+/// everything back and frees the handle id.
 pub(super) struct Session {
     inner: Arc<Inner>,
     serial: u64,
-    incarnation: u64,
-    assembly: PushAssembly,
-    held: Held,
-    hashes: Vec<u64>,
-    /// The right to land, from the first chunk on.
-    ticket: Option<Ticket>,
+    push: Incoming,
     ended: CancellationToken,
     outcome: Outcome,
 }
@@ -60,11 +54,7 @@ impl Session {
     pub(super) fn new(inner: Arc<Inner>, incarnation: u64) -> Session {
         Session {
             serial: inner.serials.fetch_add(1, Ordering::Relaxed),
-            incarnation,
-            assembly: PushAssembly::new(inner.limits),
-            held: Held::empty(&inner.pool),
-            hashes: Vec::new(),
-            ticket: None,
+            push: Incoming::new(&inner.pool, inner.limits, incarnation),
             ended: CancellationToken::new(),
             outcome: Outcome::Open,
             inner,
@@ -87,17 +77,9 @@ impl Session {
 
     fn take(&mut self, c: &KvChunk) -> Result<(), Status> {
         let head = head_of(c);
-        let action = self.assembly.chunk(&head).map_err(|e| refusal(&e))?;
-        match &self.ticket {
-            None => self.begin(&head)?,
-            Some(ticket) => {
-                let now = self.inner.now();
-                let touched = self.inner.books().table.touch(ticket, now);
-                touched.map_err(|e| not_admitted(&e))?;
-            }
-        }
-        receive(action, &head, &c.payload, &mut self.held).map_err(|e| refusal(&e))?;
-        self.hashes.push(head.block_hash);
+        let action = self.push.judge(&head).map_err(|e| refusal(&e))?;
+        self.admit(&head)?;
+        self.push.take(action, &head, &c.payload).map_err(|e| refusal(&e))?;
         let counters = &self.inner.counters;
         if head.payload_len > 0 {
             add(&counters.blocks_received, 1);
@@ -108,21 +90,18 @@ impl Session {
         Ok(())
     }
 
-    fn begin(&mut self, head: &ChunkHead<'_>) -> Result<(), Status> {
+    fn admit(&mut self, head: &ChunkHead<'_>) -> Result<(), Status> {
         let now = self.inner.now();
-        let blocks = u64::from(head.n_blocks_total);
         let mut books = self.inner.books();
         if books.closed {
             return Err(Status::unavailable("the receiver has been shut down"));
         }
-        let ticket = books
-            .table
-            .begin(head.handle_id, self.incarnation, blocks, now)
-            .map_err(|e| not_admitted(&e))?;
-        self.ticket = Some(ticket);
-        let receiving = Receiving { serial: self.serial, wake: self.ended.clone() };
-        books.receiving.insert(head.handle_id.to_owned(), receiving);
-        ensure_timer(&self.inner, &mut books);
+        let began = self.push.admit(head, &mut books.table, now);
+        if began.map_err(|e| not_admitted(&e))? {
+            let receiving = Receiving { serial: self.serial, wake: self.ended.clone() };
+            books.receiving.insert(head.handle_id.to_owned(), receiving);
+            ensure_timer(&self.inner, &mut books);
+        }
         Ok(())
     }
 
@@ -141,34 +120,19 @@ impl Session {
     }
 
     fn land(&mut self) -> Result<KvAck, Status> {
-        let assembly = std::mem::replace(&mut self.assembly, PushAssembly::new(self.inner.limits));
-        let ack = assembly.finish().map_err(|e| refusal(&e))?;
-        let held = std::mem::replace(&mut self.held, Held::empty(&self.inner.pool));
-        let n_tokens = {
-            let pool = lock(&self.inner.pool);
-            let fills = held.ids().iter().map(|&id| pool.fill(id).map(|n| n as usize));
-            fills.sum::<Result<usize, _>>()
-        };
-        let claimed = Claimed {
-            n_tokens: n_tokens.map_err(|e| Status::internal(e.to_string()))?,
-            held,
-            block_hashes: std::mem::take(&mut self.hashes),
-            incarnation: self.incarnation,
-        };
-        let Some(ticket) = self.ticket.take() else {
-            return Err(Status::internal("a complete push without a handle"));
-        };
+        let whole = self.push.whole().map_err(|e| refusal(&e))?;
         let now = self.inner.now();
-        let refused = {
+        let landed = {
             let mut books = self.inner.books();
-            let refused = books.table.complete(ticket, claimed, now).err();
-            self.forget(&mut books, &ack.handle_id);
+            let landed = self.push.land(whole, &mut books.table, now);
+            if let Some(handle_id) = self.push.handle() {
+                self.forget(&mut books, handle_id);
+            }
             ensure_timer(&self.inner, &mut books);
-            refused
+            landed
         };
-        if let Some(refused) = refused {
-            return Err(not_admitted(&refused.error));
-        }
+        // What was refused goes back here, outside the lock of the handles.
+        let ack = landed.map_err(|refused| not_admitted(&refused.error))?;
         add(&self.inner.counters.handles_created, 1);
         Ok(KvAck {
             handle_id: ack.handle_id,
@@ -180,11 +144,11 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
+        if self.outcome != Outcome::Landed {
             let now = self.inner.now();
             let mut books = self.inner.books();
-            books.table.abort(ticket, now);
-            if let Some((handle_id, _)) = self.assembly.handle() {
+            self.push.abort(&mut books.table, now);
+            if let Some(handle_id) = self.push.handle() {
                 self.forget(&mut books, handle_id);
             }
         }

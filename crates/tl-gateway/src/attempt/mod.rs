@@ -63,7 +63,7 @@ pub enum Fact {
 }
 
 /// What the machine needs to know of a first token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct First {
     pub token: u32,
     pub draws: u32,
@@ -139,7 +139,7 @@ pub enum End {
     Failed(ApiError),
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Hash)]
 enum State {
     Routing,
     Prefilling(Pair),
@@ -157,14 +157,15 @@ enum State {
     Ended,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Hash)]
 struct Pair {
     prefill: Slot,
     decode: Slot,
     handle: String,
 }
 
-#[derive(Debug)]
+/// A value: copied and hashed, it can be led from one state along every way (see `tl-life`).
+#[derive(Debug, Clone, PartialEq, Hash)]
 pub struct Attempt {
     model: String,
     streamed: bool,

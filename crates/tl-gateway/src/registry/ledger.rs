@@ -20,7 +20,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(super) u64);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Promise {
     demand: u32,
     landed: u32,
@@ -28,7 +28,7 @@ struct Promise {
     absorbed: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ledger {
     free: u32,
     total: u32,

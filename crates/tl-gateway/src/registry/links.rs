@@ -11,7 +11,7 @@ use super::Slot;
 use super::breaker::Breaker;
 
 /// Breakers by `(prefill, decode)`. A way that is not in here works.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Links(BTreeMap<(Slot, Slot), Breaker>);
 
 impl Links {

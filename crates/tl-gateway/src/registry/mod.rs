@@ -18,6 +18,7 @@ pub mod pairing;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use tl_proto::control::v1::WorkerStatus;
@@ -41,7 +42,7 @@ const MAX_KNOWN_MODELS: usize = 1024;
 pub struct Slot(u64);
 
 /// A live worker. See [`Registry::live`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Worker {
     pub slot: Slot,
     pub info: WorkerInfo,
@@ -108,7 +109,7 @@ pub struct Beat {
     pub drain: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Registry {
     limit: Duration,
     workers: BTreeMap<String, Worker>,
@@ -336,6 +337,16 @@ impl Registry {
         // What ends after its engines did leaves nothing behind.
         let known = self.worker(prefill).is_some() && self.worker(decode).is_some();
         known && self.links.failed(now, prefill, decode)
+    }
+
+    /// What decides how it goes on while time stands still: who is there, what they were
+    /// promised, who failed. For a checker that compares states (see `tl-life`).
+    pub fn state(&self, out: &mut impl Hasher) {
+        for (id, worker) in &self.workers {
+            (id, worker.slot, worker.info.incarnation, worker.is_draining()).hash(out);
+            (&worker.ledger, worker.breaker).hash(out);
+        }
+        self.links.hash(out);
     }
 
     fn forget_links(&mut self) {

@@ -39,7 +39,7 @@ pub struct Want<'a> {
 }
 
 /// What came of a request's earlier attempts.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Tried {
     /// Workers that failed it.
     pub exclude: Vec<Slot>,
@@ -51,7 +51,7 @@ pub struct Tried {
 }
 
 /// Whether one engine that decodes may serve a request whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Whole {
     /// Where no pair can be formed.
     #[default]

@@ -124,8 +124,8 @@ pub struct Refused<T> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "complete or abort the attempt"]
 pub struct Ticket {
-    pub(super) seq: u64,
-    pub(super) handle: String,
+    pub(crate) seq: u64,
+    pub(crate) handle: String,
 }
 
 impl Ticket {

@@ -32,7 +32,7 @@ pub struct ChunkHead<'a> {
 }
 
 /// What the receiving engine can take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PushLimits {
     /// The format read here.
     pub kv_format: u32,
@@ -160,7 +160,7 @@ impl PushError {
 }
 
 /// The order rules of one push.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PushAssembly {
     limits: PushLimits,
     /// Handle and total of the first chunk.

@@ -79,7 +79,7 @@ pub enum SendAction {
 }
 
 /// What the push that succeeded moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SendStats {
     /// Chunks, one per block.
     pub chunks: u32,
@@ -91,7 +91,7 @@ pub struct SendStats {
     pub pushes: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     New,
     Asking,
@@ -100,7 +100,7 @@ enum Phase {
 }
 
 /// One transfer as its sender sees it.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SendPlan {
     handle_id: String,
     n_blocks: usize,

@@ -15,6 +15,7 @@
 //! peer and in all, the blocks they announce, tombstones.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
 
 use super::handle::{ClaimError, End, HandleCfg, HandleError, Refused, TableCounters, Ticket};
 use super::tombs::Tombs;
@@ -275,6 +276,75 @@ impl<T> HandleTable<T> {
             .filter_map(|seq| self.end(seq, Some(End::Fenced), now))
             .map(|entry| (entry.handle, entry.value))
             .collect()
+    }
+
+    /// A copy whose values `copy` makes, see [`crate::fork`].
+    pub fn fork<U>(&self, mut copy: impl FnMut(&T) -> U) -> HandleTable<U> {
+        let mut entry = |entry: &Entry<T>| Entry {
+            handle: entry.handle.clone(),
+            incarnation: entry.incarnation,
+            blocks: entry.blocks,
+            deadline: entry.deadline,
+            value: entry.value.as_ref().map(&mut copy),
+        };
+        HandleTable {
+            cfg: self.cfg,
+            entries: self.entries.iter().map(|(&seq, e)| (seq, entry(e))).collect(),
+            by_handle: self.by_handle.clone(),
+            deadlines: self.deadlines.clone(),
+            per_peer: self.per_peer.clone(),
+            ready: self.ready,
+            blocks: self.blocks,
+            next_seq: self.next_seq,
+            tombs: self.tombs.clone(),
+            fenced: self.fenced.clone(),
+            counters: self.counters,
+        }
+    }
+
+    /// What decides how the table goes on: live handles in their order with the time they have
+    /// left, tombstones, fenced incarnations. `value` says the same of what a handle owns.
+    pub fn state<H: Hasher>(&self, now: u64, out: &mut H, mut value: impl FnMut(&T, &mut H)) {
+        self.entries.len().hash(out);
+        for Entry { handle, incarnation, blocks, deadline, value: owned } in self.entries.values() {
+            (handle, incarnation, blocks, deadline.saturating_sub(now)).hash(out);
+            owned.is_some().hash(out);
+            if let Some(owned) = owned {
+                value(owned, out);
+            }
+        }
+        self.tombs.state(now, out);
+        self.fenced.hash(out);
+    }
+
+    /// The place of an attempt among the live ones, in the order they began; their number for an
+    /// attempt that is over.
+    pub fn rank(&self, ticket: &Ticket) -> usize {
+        match self.entries.contains_key(&ticket.seq) {
+            true => self.entries.range(..ticket.seq).count(),
+            false => self.entries.len(),
+        }
+    }
+
+    /// What the ready handles own.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.entries.values().filter_map(|e| Some((e.handle.as_str(), e.value.as_ref()?)))
+    }
+
+    /// Whether time changes anything: a handle may expire, or an end may be forgotten.
+    pub fn waits(&self) -> bool {
+        !self.deadlines.is_empty() || self.tombs.len() > 0
+    }
+
+    /// As [`HandleTable::check`], and [`Invariant::LeaseEnds`] at `now`.
+    pub fn check_at(&self, now: u64) -> Result<(), Violation> {
+        self.check()?;
+        let latest = now.saturating_add(self.cfg.lease_ms.max(self.cfg.receive_ms));
+        let endless = self.entries.values().find(|e| e.deadline > latest || e.deadline == u64::MAX);
+        Invariant::LeaseEnds.require(endless.is_none(), || {
+            let (handle, at) = endless.map_or(("", 0), |e| (e.handle.as_str(), e.deadline));
+            format!("handle {handle:?} ends at {at}, it is {now}")
+        })
     }
 
     /// Takes an entry out; `None` as the end is an abort.

@@ -4,6 +4,7 @@
 //! is over cannot begin again.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
 
 use super::handle::End;
 
@@ -15,6 +16,7 @@ pub(super) struct Tomb {
     pub(super) in_flight: bool,
 }
 
+#[derive(Clone)]
 pub(super) struct Tombs {
     by_handle: HashMap<String, Tomb>,
     /// Oldest first; a handle that ended again has a place for each end.
@@ -30,6 +32,16 @@ impl Tombs {
 
     pub(super) fn len(&self) -> usize {
         self.order.len()
+    }
+
+    /// What is remembered, oldest first, with the time it has left.
+    pub(super) fn state(&self, now: u64, out: &mut impl Hasher) {
+        for (until, handle) in &self.order {
+            let tomb = self.by_handle.get(handle).filter(|tomb| tomb.until == *until);
+            (until.saturating_sub(now), handle).hash(out);
+            tomb.map(|tomb| (tomb.end, tomb.in_flight)).hash(out);
+        }
+        self.order.len().hash(out);
     }
 
     pub(super) fn get(&self, handle: &str) -> Option<&Tomb> {

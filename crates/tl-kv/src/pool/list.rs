@@ -7,6 +7,7 @@
 pub(super) const NIL: u32 = u32::MAX;
 
 /// Links of every block.
+#[derive(Clone)]
 pub(super) struct Links {
     prev: Vec<u32>,
     next: Vec<u32>,

@@ -25,6 +25,7 @@ mod prefix;
 mod tests;
 mod wire;
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -50,7 +51,7 @@ pub fn lock(pool: &SharedKv) -> MutexGuard<'_, KvPool> {
     pool.lock()
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Hash)]
 struct Meta {
     refs: u32,
     fill: u32,
@@ -334,12 +335,79 @@ impl KvPool {
         self.slabs.slab_write(id, layer, is_v)
     }
 
+    /// An independent copy: the same books, lists and bytes, and no hook. The values that hold its
+    /// blocks are to be copied with it, see [`crate::fork`].
+    pub fn fork(&self) -> Self {
+        Self {
+            cfg: self.cfg,
+            slabs: Arc::new(self.slabs.fork()),
+            meta: self.meta.clone(),
+            tokens: self.tokens.clone(),
+            index: self.index.clone(),
+            links: self.links.clone(),
+            free: self.free,
+            lru: self.lru,
+            evictions: self.evictions,
+            digest: self.digest,
+            violations: self.violations,
+            conflicts: self.conflicts,
+            on_room: None,
+        }
+    }
+
+    /// What decides how the pool goes on: books, order of the lists, and the bytes of every
+    /// position that holds a token and may still be read.
+    pub fn state(&self, out: &mut impl Hasher) {
+        for (id, meta) in self.meta.iter().enumerate() {
+            meta.hash(out);
+            if meta.proven {
+                self.tokens[self.token_range(id as u32)].hash(out);
+            }
+            if meta.refs > 0 || meta.hash != 0 {
+                self.slabs.state(id as u32, meta.fill, out);
+            }
+        }
+        for list in [&self.free, &self.lru] {
+            let mut id = list.front();
+            while id != NIL {
+                id.hash(out);
+                id = self.links.next(id);
+            }
+            NIL.hash(out);
+        }
+        self.violations.hash(out);
+    }
+
+    /// [`Invariant::UsedIsOwned`]: the references to each block are exactly those that `owners`
+    /// name, one per mention. For tests and debugging, by whoever knows all owners.
+    pub fn check_owners<'a>(
+        &self,
+        owners: impl IntoIterator<Item = &'a [u32]>,
+    ) -> Result<(), Violation> {
+        let mut owned = vec![0u32; self.meta.len()];
+        for &id in owners.into_iter().flatten() {
+            if let Some(n) = owned.get_mut(id as usize) {
+                *n += 1;
+            }
+        }
+        for (id, (meta, owned)) in self.meta.iter().zip(owned).enumerate() {
+            Invariant::UsedIsOwned.require(meta.refs == owned, || {
+                format!("block {id} has {} references and {owned} owners", meta.refs)
+            })?;
+        }
+        Invariant::UsedIsOwned.require(self.violations == 0, || {
+            format!("{} references were given back that nobody had", self.violations)
+        })
+    }
+
     /// Recomputes everything the pool keeps and compares; O(`n_blocks`), for tests and debugging.
     pub fn check(&self) -> Result<(), Violation> {
         let stats = self.stats();
         let n = self.cfg.n_blocks;
         Invariant::PoolBalance
             .require(stats.free + stats.used + stats.cached == n, || format!("{stats:?} of {n}"))?;
+        Invariant::WithinCapacity
+            .require(stats.used + stats.cached <= n, || format!("{stats:?} of {n}"))?;
         let used = self.meta.iter().filter(|m| m.refs > 0).count();
         let cached = self.meta.iter().filter(|m| m.refs == 0 && m.hash != 0).count();
         Invariant::PoolBalance

@@ -150,7 +150,7 @@ impl KvPool {
         })
     }
 
-    fn token_range(&self, id: u32) -> std::ops::Range<usize> {
+    pub(super) fn token_range(&self, id: u32) -> std::ops::Range<usize> {
         let b = self.cfg.block_tokens as usize;
         id as usize * b..(id as usize + 1) * b
     }

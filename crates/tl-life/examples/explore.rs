@@ -1,0 +1,50 @@
+//! Explores one setting and prints what was found. See docs/block-life.md.
+//!
+//!     cargo run --release -p tl-life --example explore -- requests=1 faults=2
+#![allow(clippy::print_stdout, reason = "it is what the program is for")]
+
+use std::time::Instant;
+
+use tl_life::run;
+use tl_life::setting::{Faults, Setting};
+
+fn main() {
+    let mut setting = Setting::one(1);
+    let mut limit = usize::MAX;
+    for word in std::env::args().skip(1) {
+        let Some((key, value)) = word.split_once('=') else {
+            println!("expected key=value, not {word}");
+            std::process::exit(2);
+        };
+        let number: u32 = value.parse().unwrap_or(u32::from(value == "true"));
+        let yes = number > 0;
+        match key {
+            "requests" if number == 2 => setting = Setting::two(setting.faults.total),
+            "requests" => {}
+            "faults" => setting.faults = Faults::each(1, number as u8),
+            "p" => setting.p_blocks = number,
+            "d" => setting.d_blocks = number,
+            "attempts" => setting.max_attempts = number,
+            "patience" => setting.patience = number as u8,
+            "warm" => setting.warm = yes,
+            "streamed" => setting.streamed = yes,
+            "leave" => setting.leave = yes,
+            "delay" => setting.delay = yes,
+            "time" => setting.time = yes,
+            "fence" => setting.fence = yes,
+            "limit" => limit = number as usize,
+            _ => {
+                println!("unknown key {key}");
+                std::process::exit(2);
+            }
+        }
+    }
+    let from = Instant::now();
+    let found = run(setting, limit);
+    print!("{}", found.report);
+    println!("outcomes: {:?}", found.outcomes);
+    println!("{:.1} s", from.elapsed().as_secs_f64());
+    if found.report.found.is_some() {
+        std::process::exit(1);
+    }
+}
