@@ -8,16 +8,41 @@
 //!
 //! To know whether it has been in a state before, the checker writes down what decides how the
 //! state goes on, and only that (`state`): times as distances from now, attempts by their order,
-//! no counters of the past, no contents of positions that hold no tokens.
+//! blocks by
+//! their owners, no counters of the past, no contents of positions that hold no tokens.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::handoff::{Claimed, Incoming, Lent, Ticket};
+use crate::handoff::{Claimed, Incoming, Lent, LentBlock, Ticket};
 use crate::held::Held;
 use crate::pool::{SharedKv, lock};
+
+/// Blocks by the order in which their owners name them. Which number a block has decides nothing,
+/// so two states that differ in that alone are one.
+#[derive(Debug)]
+pub struct Names(Vec<u32>);
+
+impl Names {
+    pub(crate) fn new(by_id: Vec<u32>) -> Self {
+        Self(by_id)
+    }
+
+    /// The place of a block; the number of blocks for one that is not of the pool.
+    pub fn of(&self, id: u32) -> u32 {
+        self.0.get(id as usize).copied().unwrap_or(self.0.len() as u32)
+    }
+
+    /// Feeds blocks to a hasher by their places.
+    pub fn state(&self, ids: &[u32], out: &mut impl Hasher) {
+        ids.len().hash(out);
+        for &id in ids {
+            self.of(id).hash(out);
+        }
+    }
+}
 
 /// A copy of a pool behind a lock of its own.
 pub fn pool(pool: &SharedKv) -> SharedKv {
@@ -44,9 +69,10 @@ impl Claimed {
     }
 
     /// What decides how it goes on.
-    pub fn state(&self, out: &mut impl Hasher) {
+    pub fn state(&self, names: &Names, out: &mut impl Hasher) {
         let Claimed { held, block_hashes, n_tokens, incarnation } = self;
-        (held.ids(), block_hashes, n_tokens, incarnation).hash(out);
+        names.state(held.ids(), out);
+        (block_hashes, n_tokens, incarnation).hash(out);
     }
 }
 
@@ -63,8 +89,9 @@ impl Incoming {
     }
 
     /// What decides how it goes on. `rank` names an attempt by its order in the table.
-    pub fn state(&self, rank: impl FnOnce(&Ticket) -> usize, out: &mut impl Hasher) {
-        (self.incarnation, &self.assembly, self.held.ids(), &self.hashes).hash(out);
+    pub fn state(&self, names: &Names, rank: impl FnOnce(&Ticket) -> usize, out: &mut impl Hasher) {
+        names.state(self.held.ids(), out);
+        (self.incarnation, &self.assembly, &self.hashes).hash(out);
         self.ticket.as_ref().map(rank).hash(out);
     }
 }
@@ -82,7 +109,10 @@ impl Lent {
     }
 
     /// What decides how it goes on.
-    pub fn state(&self, out: &mut impl Hasher) {
-        self.blocks.hash(out);
+    pub fn state(&self, names: &Names, out: &mut impl Hasher) {
+        self.blocks.len().hash(out);
+        for block in &self.blocks {
+            LentBlock { id: names.of(block.id), ..*block }.hash(out);
+        }
     }
 }

@@ -5,12 +5,14 @@
 
 use std::time::Instant;
 
-use tl_life::run;
 use tl_life::setting::{Faults, Setting};
+use tl_life::{Life, search};
 
 fn main() {
-    let mut setting = Setting::one(1);
+    let two = std::env::args().any(|word| word == "requests=2");
+    let mut setting = if two { Setting::two(1) } else { Setting::one(1) };
     let mut limit = usize::MAX;
+    let mut sought = None;
     for word in std::env::args().skip(1) {
         let Some((key, value)) = word.split_once('=') else {
             println!("expected key=value, not {word}");
@@ -19,8 +21,8 @@ fn main() {
         let number: u32 = value.parse().unwrap_or(u32::from(value == "true"));
         let yes = number > 0;
         match key {
-            "requests" if number == 2 => setting = Setting::two(setting.faults.total),
-            "requests" => {}
+            "show" => sought = Some(value.split(',').map(|s| s.replace('_', " ")).collect()),
+            "requests" if number == 1 || number == 2 => {}
             "faults" => setting.faults = Faults::each(1, number as u8),
             "p" => setting.p_blocks = number,
             "d" => setting.d_blocks = number,
@@ -40,7 +42,9 @@ fn main() {
         }
     }
     let from = Instant::now();
-    let found = run(setting, limit);
+    let life = Life::new(setting);
+    let life = if let Some(sought) = sought { life.seeking(sought) } else { life };
+    let found = search(life, limit);
     print!("{}", found.report);
     println!("outcomes: {:?}", found.outcomes);
     println!("{:.1} s", from.elapsed().as_secs_f64());

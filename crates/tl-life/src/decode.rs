@@ -5,14 +5,17 @@
 
 use std::hash::{Hash, Hasher};
 
-use tl_kv::handoff::{Claimed, ClaimError, HandleCfg, HandleTable, Incoming, PushLimits};
-use tl_kv::{CRC32C_RESIDUE, Held, KV_FORMAT_V1, SharedKv, crc32c, fork, lock, prompt_hashes, shared};
+use tl_kv::handoff::{ClaimError, Claimed, HandleCfg, HandleTable, Incoming, PushLimits};
+use tl_kv::{
+    CRC32C_RESIDUE, Held, KV_FORMAT_V1, SharedKv, crc32c, fork, lock, prompt_hashes, shared,
+};
 
 use crate::check::{ACKED_IS_PROVED, Broken, FENCED_IS_OUT, LATE_ADOPTS_NOTHING, RIGHT_BLOCKS};
 use crate::content::{B, BLOCKS, block_of, first_token, next_token, pool_cfg, prompt};
 use crate::message::{Chunk, Item, Message, name, number};
 use crate::prefill::compute;
 use crate::setting::{Defect, Setting};
+use crate::view::View;
 use crate::world::Effects;
 
 /// One tick is half a minute: a lease, the patience with a push, and half of what an end is
@@ -66,7 +69,11 @@ impl Decode {
     pub(crate) fn new(setting: &Setting, incarnation: u64) -> Self {
         let pool = shared(pool_cfg(setting.d_blocks)).expect("a pool of a few bytes");
         let tombstone_ms =
-            if matches!(setting.defect, Defect::NoTombstone | Defect::ReleaseBeforeAnswer) { 0 } else { TABLE.tombstone_ms };
+            if matches!(setting.defect, Defect::NoTombstone | Defect::ReleaseBeforeAnswer) {
+                0
+            } else {
+                TABLE.tombstone_ms
+            };
         Self {
             incarnation,
             pool,
@@ -95,19 +102,26 @@ impl Decode {
         }
     }
 
-    pub(crate) fn state(&self, out: &mut impl Hasher) {
+    pub(crate) fn state(&self, view: &View, out: &mut impl Hasher) {
         self.incarnation.hash(out);
-        lock(&self.pool).state(out);
-        self.table.state(self.now, out, |claimed, out| claimed.state(out));
+        let names = {
+            let pool = lock(&self.pool);
+            let names = pool.names(self.owners());
+            pool.state(&names, out);
+            names
+        };
+        let comes = |handle: &str| view.comes(number(handle));
+        self.table.state(self.now, out, comes, |claimed, out| claimed.state(&names, out));
         self.sessions.len().hash(out);
         for session in &self.sessions {
-            session.push.hash(out);
-            session.incoming.state(|ticket| self.table.rank(ticket), out);
+            view.push(session.push).hash(out);
+            session.incoming.state(&names, |ticket| self.table.rank(ticket), out);
         }
         for run in &self.runs {
-            (run.id, run.call, run.request, run.whole, run.held.ids()).hash(out);
+            (view.run(run.id), run.call, run.request, run.whole).hash(out);
+            names.state(run.held.ids(), out);
         }
-        for (handle, until) in &self.ended {
+        for (handle, until) in self.ended.iter().filter(|(handle, _)| view.comes(*handle)) {
             (handle, until.saturating_sub(self.now)).hash(out);
         }
         self.fenced.hash(out);
@@ -150,8 +164,8 @@ impl Decode {
             self.sessions.push(Session { push, incoming, incarnation: chunk.incarnation });
             self.sessions.len() - 1
         });
-        let early = fx.setting.defect == Defect::AckBeforeLanding
-            && u32::from(index) + 1 == chunk.total;
+        let early =
+            fx.setting.defect == Defect::AckBeforeLanding && u32::from(index) + 1 == chunk.total;
         if early {
             self.acknowledge(push, chunk.handle, (chunk.total, 0), fx)?;
         }
@@ -173,10 +187,15 @@ impl Decode {
                 format!("D takes block {index} of {}, which has ended", name(chunk.handle)),
             ));
         }
-        if self.fenced.contains(&self.sessions[i].incarnation) || (chunk.incarnation == 0 && !self.fenced.is_empty()) {
+        if self.fenced.contains(&self.sessions[i].incarnation)
+            || (chunk.incarnation == 0 && !self.fenced.is_empty())
+        {
             return Err(Broken::new(
                 FENCED_IS_OUT,
-                format!("D takes block {index} of {} from a life that was fenced", name(chunk.handle)),
+                format!(
+                    "D takes block {index} of {} from a life that was fenced",
+                    name(chunk.handle)
+                ),
             ));
         }
         Ok(())
@@ -197,16 +216,16 @@ impl Decode {
         };
         match landed {
             Ok(ack) => {
+                let counts = (ack.blocks_received, ack.blocks_deduped);
+                fx.note(|| format!("{} waits on D for its claim", ack.handle_id));
+                if fx.setting.defect != Defect::AckBeforeLanding {
+                    self.acknowledge(push, number(&ack.handle_id), counts, fx)?;
+                }
                 if fx.setting.defect == Defect::DoubleFree {
                     let ids = self.table.values().last().map(|(_, c)| c.held.ids().to_vec());
                     for id in ids.unwrap_or_default() {
                         let _ = lock(&self.pool).release(id);
                     }
-                }
-                let counts = (ack.blocks_received, ack.blocks_deduped);
-                fx.note(|| format!("{} waits on D for its claim", ack.handle_id));
-                if fx.setting.defect != Defect::AckBeforeLanding {
-                    self.acknowledge(push, number(&ack.handle_id), counts, fx)?;
                 }
                 Ok(())
             }
@@ -250,9 +269,12 @@ impl Decode {
             let block = slabs.read(id).map_err(|e| e.to_string())?;
             let filled = B.min(positions - index * B);
             let all = block.all();
-            let values: Vec<u16> = all[..filled].iter().chain(&all[B..B + filled]).copied().collect();
+            let values: Vec<u16> =
+                all[..filled].iter().chain(&all[B..B + filled]).copied().collect();
             if values != block_of(request, index) {
-                return Err(format!("block {id} holds other bytes than block {index} of request {request}"));
+                return Err(format!(
+                    "block {id} holds other bytes than block {index} of request {request}"
+                ));
             }
             read.push(values);
         }
@@ -277,15 +299,11 @@ impl Decode {
     }
 
     /// A request resumes from a handle.
-    pub(crate) fn resume(
-        &mut self,
-        handle: u8,
-        request: u8,
-        fx: &mut Effects<'_>,
-    ) {
+    pub(crate) fn resume(&mut self, handle: u8, request: u8, fx: &mut Effects<'_>) {
         let run = fx.fresh_run();
         let claimed = self.claim(handle, fx.setting.defect);
-        let held = claimed.map_err(|e| e.to_string()).and_then(|claimed| self.adopt(claimed, request));
+        let held =
+            claimed.map_err(|e| e.to_string()).and_then(|claimed| self.adopt(claimed, request));
         match held {
             Ok(held) => {
                 fx.note(|| format!("D takes blocks {:?} over from {}", held.ids(), name(handle)));

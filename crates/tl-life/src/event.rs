@@ -23,9 +23,15 @@ pub enum Event {
     /// A request looks again at who was full.
     LookAgain(u8),
     /// The gateway stops waiting for a prefill; `broken`: nobody was going to answer.
-    NoPrefill { request: u8, broken: bool },
+    NoPrefill {
+        request: u8,
+        broken: bool,
+    },
     /// The gateway stops waiting for a decode engine.
-    NoDecode { request: u8, broken: bool },
+    NoDecode {
+        request: u8,
+        broken: bool,
+    },
     /// An engine's heartbeat, 0 of P and 1 of D, tells the gateway of its life.
     Beat(u8),
     /// P computes a prompt and asks D.
@@ -35,7 +41,10 @@ pub enum Event {
     /// A connection takes a push's next block.
     SendChunk(u8),
     /// P stops waiting for D.
-    NoTransfer { job: u8, broken: bool },
+    NoTransfer {
+        job: u8,
+        broken: bool,
+    },
     /// P notices that nobody waits for a prefill.
     CallerGone(u8),
     /// A run makes its tokens.
@@ -88,7 +97,9 @@ impl Event {
             Self::Leave(request) => format!("client {request} leaves"),
             Self::Route(request) => format!("gateway routes request {request}"),
             Self::RouteEnds(request) => format!("gateway: request {request} finds no room in time"),
-            Self::LookAgain(request) => format!("gateway: request {request} asks the full ones again"),
+            Self::LookAgain(request) => {
+                format!("gateway: request {request} asks the full ones again")
+            }
             Self::NoPrefill { request, broken } => {
                 stops("gateway", format!("prefill of request {request}"), broken)
             }
@@ -100,7 +111,9 @@ impl Event {
             Self::Compute(job) => format!("P: job {job} has room"),
             Self::QueueEnds(job) => format!("P: job {job} finds no room in time"),
             Self::SendChunk(push) => format!("P's connection takes the next block of push {push}"),
-            Self::NoTransfer { job, broken } => stops("P", format!("transfer of job {job}"), broken),
+            Self::NoTransfer { job, broken } => {
+                stops("P", format!("transfer of job {job}"), broken)
+            }
             Self::CallerGone(job) => format!("P notices that nobody waits for job {job}"),
             Self::Step(run) => format!("D decodes, run {run}"),
             Self::StreamGone(push) => format!("D notices that push {push} has no sender"),

@@ -82,7 +82,9 @@ impl fmt::Display for Report {
         let all = if *complete { "all of them" } else { "not all" };
         writeln!(f, "{states} states ({all}), {steps} steps, depth {depth}, {ends} ends")?;
         match found {
-            None => writeln!(f, "no rule broken; settled at most {longest} steps after the last fault"),
+            None => {
+                writeln!(f, "no rule broken; settled at most {longest} steps after the last fault")
+            }
             Some(trace) => write!(f, "{trace}"),
         }
     }
@@ -97,7 +99,8 @@ impl Hasher for Plain {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            self.0 = self.0.rotate_left(5).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from_le_bytes(word);
+            self.0 = self.0.rotate_left(5).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+                ^ u64::from_le_bytes(word);
         }
     }
 
@@ -185,7 +188,8 @@ pub fn explore<M: Model>(model: &mut M, limit: usize) -> Report {
     match longest(&bound, report.states) {
         Ok(longest) => report.longest = longest,
         Err(state) => {
-            let broken = Broken::new(PROGRESS, "from here a way leads back to here, without a fault");
+            let broken =
+                Broken::new(PROGRESS, "from here a way leads back to here, without a fault");
             report.found = Some(trace(model, &origins, state, None, broken));
         }
     }

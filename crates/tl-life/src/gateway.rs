@@ -18,6 +18,7 @@ use crate::check::{Broken, ONE_OUTCOME, RIGHT_TOKENS};
 use crate::content::{B, answer, first_token, prompt};
 use crate::message::{Item, Message, Verdict, name, number};
 use crate::setting::{Defect, Setting};
+use crate::view::View;
 use crate::world::Effects;
 
 const MODEL: &str = "m";
@@ -56,9 +57,14 @@ struct Current {
 pub enum Wait {
     Nothing,
     Route(Tried),
-    Prefill { handle: u8 },
+    Prefill {
+        handle: u8,
+    },
     /// `run` is set by the first answer.
-    Call { call: u8, run: Option<u8> },
+    Call {
+        call: u8,
+        run: Option<u8>,
+    },
 }
 
 /// Who asked.
@@ -89,7 +95,11 @@ fn beat(role: &str, incarnation: u64, blocks: u32) -> WorkerStatus {
         worker_id: role.to_owned(),
         http_address: format!("127.0.0.1:{port}"),
         grpc_address: format!("127.0.0.1:{}", port + 1),
-        kv_address: if role == "decode" { format!("127.0.0.1:{}", port + 2) } else { String::new() },
+        kv_address: if role == "decode" {
+            format!("127.0.0.1:{}", port + 2)
+        } else {
+            String::new()
+        },
         role: role.to_owned(),
         model: MODEL.to_owned(),
         kv_format: 1,
@@ -112,14 +122,18 @@ impl Gateway {
         Self { registry: Registry::new(3), leads: Vec::new(), known: [0, 0] }
     }
 
-    pub(crate) fn state(&self, out: &mut impl Hasher) {
+    pub(crate) fn state(&self, view: &View, out: &mut impl Hasher) {
         self.registry.state(out);
         self.known.hash(out);
         self.leads.len().hash(out);
         for lead in &self.leads {
             lead.is_some().hash(out);
             if let Some(Lead { attempt, wait, current, patience, output }) = lead {
-                (attempt, wait, current, patience, output).hash(out);
+                (attempt, current, patience, output).hash(out);
+                match wait {
+                    Wait::Call { call, run } => (call, run.map(|run| view.run(run))).hash(out),
+                    other => other.hash(out),
+                }
             }
         }
     }
@@ -195,10 +209,10 @@ impl Gateway {
                 let (Some(d), Some(p)) = (d, p) else { return Ok(()) };
                 self.registry.link_entered(now, prefill.slot, decode.slot);
                 let handle = fx.fresh_handle(request);
-                self.set_current(request, Current {
-                    decode: (decode.slot, d),
-                    prefill: Some((prefill.slot, p)),
-                });
+                self.set_current(
+                    request,
+                    Current { decode: (decode.slot, d), prefill: Some((prefill.slot, p)) },
+                );
                 let handle = name(handle).to_owned();
                 Fact::RoutedPair { prefill: prefill.slot, decode: decode.slot, handle }
             }
@@ -363,7 +377,8 @@ impl Gateway {
             }
             Action::SendFirst => fx.hand_over(request, first_token(request))?,
             Action::SendDecoded => {
-                let output = self.leads[usize::from(request)].as_mut().and_then(|l| l.output.take());
+                let output =
+                    self.leads[usize::from(request)].as_mut().and_then(|l| l.output.take());
                 if let Some(token) = output {
                     fx.hand_over(request, token)?;
                 }
@@ -410,9 +425,17 @@ impl Client {
     }
 
     /// A token leaves the gateway, or waits there for the rest.
-    pub(crate) fn hand_over(&mut self, request: u8, token: u16, streamed: bool) -> Result<(), Broken> {
+    pub(crate) fn hand_over(
+        &mut self,
+        request: u8,
+        token: u16,
+        streamed: bool,
+    ) -> Result<(), Broken> {
         if self.told.is_some() {
-            return Err(Broken::new(ONE_OUTCOME, format!("request {request} gets a token after its end")));
+            return Err(Broken::new(
+                ONE_OUTCOME,
+                format!("request {request} gets a token after its end"),
+            ));
         }
         let list = if streamed { &mut self.got } else { &mut self.gathered };
         list.push(token);
@@ -425,12 +448,18 @@ impl Client {
         if self.got.is_empty() {
             return Ok(());
         }
-        Err(Broken::new(RIGHT_TOKENS, format!("tokens of request {request} are taken back that have left")))
+        Err(Broken::new(
+            RIGHT_TOKENS,
+            format!("tokens of request {request} are taken back that have left"),
+        ))
     }
 
     pub(crate) fn tell(&mut self, request: u8, told: Told) -> Result<(), Broken> {
         if self.told.replace(told).is_some() {
-            return Err(Broken::new(ONE_OUTCOME, format!("request {request} is told two outcomes")));
+            return Err(Broken::new(
+                ONE_OUTCOME,
+                format!("request {request} is told two outcomes"),
+            ));
         }
         if told == Told::Finished {
             self.got.append(&mut self.gathered);

@@ -28,6 +28,7 @@ pub mod hash;
 pub mod message;
 pub mod prefill;
 pub mod setting;
+mod view;
 pub mod world;
 
 use std::collections::BTreeSet;
@@ -45,12 +46,20 @@ pub struct Life {
     setting: Setting,
     /// Every combination of outcomes that clients were told.
     outcomes: BTreeSet<Vec<&'static str>>,
+    /// Ends the search as a broken rule would.
+    sought: Option<Vec<String>>,
 }
 
 impl Life {
     /// A world in which nothing has happened.
     pub fn new(setting: Setting) -> Self {
-        Self { setting, outcomes: BTreeSet::new() }
+        Self { setting, outcomes: BTreeSet::new(), sought: None }
+    }
+
+    /// Looks for the shortest way to these outcomes of the clients, as if they broke a rule.
+    #[must_use]
+    pub fn seeking(self, outcomes: Vec<String>) -> Self {
+        Self { sought: Some(outcomes), ..self }
     }
 }
 
@@ -77,11 +86,18 @@ impl Model for Life {
     }
 
     fn after(&self, state: &World, event: Event) -> Result<World, Broken> {
-        state.after(event, &self.setting, None)
+        let next = state.after(event, &self.setting, None)?;
+        if let Some(sought) = &self.sought {
+            let outcomes = next.outcomes().into_iter().map(outcome);
+            if outcomes.eq(sought.iter().map(String::as_str)) {
+                return Err(Broken::new("sought", sought.join(", ")));
+            }
+        }
+        Ok(next)
     }
 
     fn key(&self, state: &World) -> u128 {
-        state.key()
+        state.key(&self.setting)
     }
 
     fn is_bound(&self, event: Event) -> bool {
@@ -120,7 +136,11 @@ pub struct Findings {
 
 /// Explores a setting up to `limit` states.
 pub fn run(setting: Setting, limit: usize) -> Findings {
-    let mut life = Life::new(setting);
+    search(Life::new(setting), limit)
+}
+
+/// As [`run`], for a world that is made already.
+pub fn search(mut life: Life, limit: usize) -> Findings {
     let report = explore(&mut life, limit);
     Findings { report, outcomes: life.outcomes }
 }

@@ -71,6 +71,26 @@ pub enum Message {
 }
 
 impl Message {
+    /// Whether the network may double it: a request, which something on the way may send again,
+    /// or a chunk. Answers come to calls that have ended by then, and bytes of an answer's body
+    /// are in the hands of TCP.
+    pub fn may_double(&self) -> bool {
+        match self {
+            Self::Prefill { .. }
+            | Self::Cancel { .. }
+            | Self::Has { .. }
+            | Self::Chunk { .. }
+            | Self::Close { .. }
+            | Self::Release { .. }
+            | Self::Resume { .. }
+            | Self::Whole { .. } => true,
+            Self::Prefilled { .. }
+            | Self::HasAnswer { .. }
+            | Self::PushAnswer { .. }
+            | Self::Stream { .. } => false,
+        }
+    }
+
     /// The stream it belongs to, if order matters: kind and id.
     pub fn stream(&self) -> Option<(u8, u8)> {
         match self {

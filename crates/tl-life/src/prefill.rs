@@ -7,6 +7,7 @@
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
+use tl_kv::fork::Names;
 use tl_kv::handoff::{Lent, SendAction, SendFact, SendPlan};
 use tl_kv::invariants::Invariant;
 use tl_kv::{CRC32C_RESIDUE, Code, Held, SharedKv, fork, lock, prompt_hashes, shared};
@@ -15,6 +16,7 @@ use crate::check::Broken;
 use crate::content::{B, kv_of, pool_cfg, prompt};
 use crate::message::{Chunk, Message, Verdict, name};
 use crate::setting::{Defect, Setting};
+use crate::view::View;
 use crate::world::Effects;
 
 /// A prefill engine in one of its lives.
@@ -62,9 +64,9 @@ impl Stream {
         Stream { lent: self.lent.fork(onto), ..*self }
     }
 
-    fn state(&self, out: &mut impl Hasher) {
-        (self.push, self.handle, self.next).hash(out);
-        self.lent.state(out);
+    fn state(&self, view: &View, names: &Names, out: &mut impl Hasher) {
+        (view.push(self.push), self.handle, self.next).hash(out);
+        self.lent.state(names, out);
     }
 }
 
@@ -134,23 +136,32 @@ impl Prefill {
         }
     }
 
-    pub(crate) fn state(&self, out: &mut impl Hasher) {
+    pub(crate) fn state(&self, view: &View, out: &mut impl Hasher) {
         self.incarnation.hash(out);
-        lock(&self.pool).state(out);
+        let names = {
+            let pool = lock(&self.pool);
+            let names = pool.names(self.owners());
+            pool.state(&names, out);
+            names
+        };
         self.jobs.len().hash(out);
         for job in &self.jobs {
-            (job.id, job.handle, job.request).hash(out);
+            (view.job(job.id), job.handle, job.request).hash(out);
             match &job.stage {
                 Stage::Queued => 0u8.hash(out),
-                Stage::Asking { held, plan } => (1u8, held.ids(), plan).hash(out),
+                Stage::Asking { held, plan } => {
+                    (1u8, plan).hash(out);
+                    names.state(held.ids(), out);
+                }
                 Stage::Pushing { held, plan, stream } => {
-                    (2u8, held.ids(), plan).hash(out);
-                    stream.state(out);
+                    (2u8, plan).hash(out);
+                    names.state(held.ids(), out);
+                    stream.state(view, &names, out);
                 }
             }
         }
         for zombie in &self.zombies {
-            zombie.state(out);
+            zombie.state(view, &names, out);
         }
     }
 
@@ -190,7 +201,8 @@ impl Prefill {
 
     /// The job that a push belongs to.
     pub(crate) fn job_of(&self, push: u8) -> Option<u8> {
-        let is = |job: &&Job| matches!(&job.stage, Stage::Pushing { stream, .. } if stream.push == push);
+        let is =
+            |job: &&Job| matches!(&job.stage, Stage::Pushing { stream, .. } if stream.push == push);
         self.jobs.iter().find(is).map(|job| job.id)
     }
 
@@ -209,19 +221,25 @@ impl Prefill {
                 }
             }
             SendAction::Push(blocks) => {
-                let (mut held, plan) = match std::mem::replace(&mut self.jobs[i].stage, Stage::Queued) {
-                    Stage::Asking { held, plan } => (held, plan),
-                    Stage::Pushing { held, plan, mut stream } => {
-                        stream.lent.fence();
-                        (held, plan)
-                    }
-                    Stage::Queued => return,
-                };
+                let (mut held, plan) =
+                    match std::mem::replace(&mut self.jobs[i].stage, Stage::Queued) {
+                        Stage::Asking { held, plan } => (held, plan),
+                        Stage::Pushing { held, plan, mut stream } => {
+                            stream.lent.fence();
+                            (held, plan)
+                        }
+                        Stage::Queued => return,
+                    };
                 let lent = match Lent::new(&held, &blocks) {
                     Ok(lent) => lent,
                     Err(error) => {
                         self.jobs[i].stage = Stage::Asking { held, plan };
-                        return self.end(job, Verdict::Refused { code: error.code() as i32, of_decode: true }, true, fx);
+                        return self.end(
+                            job,
+                            Verdict::Refused { code: error.code() as i32, of_decode: true },
+                            true,
+                            fx,
+                        );
                     }
                 };
                 if fx.setting.defect == Defect::FreeBeforeAck {
@@ -244,7 +262,9 @@ impl Prefill {
     /// The connection takes the next block of a push.
     pub(crate) fn send_chunk(&mut self, push: u8, fx: &mut Effects<'_>) -> Result<(), Broken> {
         let (stream, owned) = match self.jobs.iter_mut().find_map(|job| match &mut job.stage {
-            Stage::Pushing { stream, held, .. } if stream.push == push => Some((stream, held.ids())),
+            Stage::Pushing { stream, held, .. } if stream.push == push => {
+                Some((stream, held.ids()))
+            }
             _ => None,
         }) {
             Some((stream, ids)) => (stream, ids.to_vec()),
@@ -261,7 +281,9 @@ impl Prefill {
             if let Err(error) = stream.lent.write(&block, &mut payload) {
                 // The reader knows.
                 let handle = stream.handle;
-                fx.note(|| format!("P cannot read block {} for {}: {error}", block.id, name(handle)));
+                fx.note(|| {
+                    format!("P cannot read block {} for {}: {error}", block.id, name(handle))
+                });
                 self.zombies.retain(|z| z.push != push);
                 if let Some(job) = self.job_of(push) {
                     self.fact(job, &SendFact::PushFailed(Code::Internal), fx);
@@ -271,13 +293,18 @@ impl Prefill {
             if !owned.contains(&block.id) {
                 return Err(Broken::new(
                     Invariant::NoStaleRead.name(),
-                    format!("block {} is read for {}, which has given it back", block.id, name(stream.handle)),
+                    format!(
+                        "block {} is read for {}, which has given it back",
+                        block.id,
+                        name(stream.handle)
+                    ),
                 ));
             }
             crc32c = CRC32C_RESIDUE;
         }
         stream.next += 1;
-        let (total, handle, last) = (stream.lent.len() as u32, stream.handle, stream.next == stream.lent.len());
+        let (total, handle, last) =
+            (stream.lent.len() as u32, stream.handle, stream.next == stream.lent.len());
         let incarnation =
             if fx.setting.defect == Defect::NoIncarnation { 0 } else { self.incarnation };
         let chunk = Chunk { handle, hash: block.hash, total, payload, crc32c, incarnation };
@@ -317,7 +344,8 @@ impl Prefill {
 
     /// `Cancel`: every call of that id ends.
     pub(crate) fn cancel(&mut self, handle: u8, fx: &mut Effects<'_>) {
-        let found: Vec<u8> = self.jobs.iter().filter(|j| j.handle == handle).map(|j| j.id).collect();
+        let found: Vec<u8> =
+            self.jobs.iter().filter(|j| j.handle == handle).map(|j| j.id).collect();
         for job in found {
             let code = tonic::Code::Cancelled as i32;
             self.end(job, Verdict::Refused { code, of_decode: false }, true, fx);

@@ -140,6 +140,6 @@ impl Setting {
 
     /// Two requests that share a block; pools in which they get in each other's way.
     pub fn two(faults: u8) -> Self {
-        Self { requests: 2, p_blocks: 3, d_blocks: 3, ..Self::one(faults) }
+        Self { requests: 2, p_blocks: 3, d_blocks: 4, ..Self::one(faults) }
     }
 }

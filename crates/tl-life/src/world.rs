@@ -20,6 +20,7 @@ use crate::hash::Key128;
 use crate::message::{Message, Verdict};
 use crate::prefill::{Job, Prefill, Stage, compute, has_room};
 use crate::setting::{Faults, Setting};
+use crate::view::View;
 
 /// A part of the state, shared by the states in which it is the same.
 #[derive(Debug)]
@@ -57,8 +58,8 @@ impl<T> Part<T> {
         Rc::get_mut(&mut self.value).expect("the only one, as of now")
     }
 
-    fn settle(&mut self, state: impl FnOnce(&T, &mut Key128)) {
-        if self.changed {
+    fn settle(&mut self, again: bool, state: impl FnOnce(&T, &mut Key128)) {
+        if self.changed || again {
             let mut key = Key128::default();
             state(&self.value, &mut key);
             self.key = key.key();
@@ -147,6 +148,8 @@ pub struct World {
     fresh: Fresh,
     /// Faults that have struck.
     spent: Faults,
+    /// What of its names matters.
+    view: Rc<View>,
 }
 
 fn free(used: u32, blocks: u32) -> u32 {
@@ -178,49 +181,64 @@ impl World {
             clients,
             fresh: Fresh::default(),
             spent: Faults::NONE,
+            view: Rc::default(),
         };
         world.settle();
         world
     }
 
     fn settle(&mut self) {
-        self.p.settle(Prefill::state);
-        self.d.settle(Decode::state);
-        self.g.settle(Gateway::state);
+        let view = View::of(&self.p, &self.d, &self.net);
+        let again = view != *self.view;
+        if again {
+            self.view = Rc::new(view);
+        }
+        let view = &self.view;
+        self.p.settle(again, |p, key| p.state(view, key));
+        self.d.settle(again, |d, key| d.state(view, key));
+        self.g.settle(again, |g, key| g.state(view, key));
     }
 
     /// The state as a key, see [`crate::hash`].
-    pub fn key(&self) -> u128 {
+    pub fn key(&self, setting: &Setting) -> u128 {
         let mut key = Key128::default();
         for part in [self.p.key, self.d.key, self.g.key] {
             key.write_u64(part as u64);
             key.write_u64((part >> 64) as u64);
         }
-        self.rest(&mut key);
+        self.rest(setting, &mut key);
         key.key()
     }
 
     /// Everything that decides how the state goes on, as it is.
-    pub fn exact(&self) -> Vec<u8> {
+    pub fn exact(&self, setting: &Setting) -> Vec<u8> {
         let mut all = crate::hash::Exact::default();
-        self.p.state(&mut all);
-        self.d.state(&mut all);
-        self.g.state(&mut all);
-        self.rest(&mut all);
+        self.p.state(&self.view, &mut all);
+        self.d.state(&self.view, &mut all);
+        self.g.state(&self.view, &mut all);
+        self.rest(setting, &mut all);
         all.0
     }
 
-    fn rest(&self, out: &mut impl Hasher) {
-        self.net.hash(out);
+    fn rest(&self, setting: &Setting, out: &mut impl Hasher) {
+        self.net.len().hash(out);
+        for message in &self.net {
+            self.view.message(message, out);
+        }
         self.clients.hash(out);
-        self.spent.hash(out);
+        // Once none may strike any more, which ones did is of the past.
+        if self.spent.total < setting.faults.total {
+            self.spent.hash(out);
+        }
     }
 
     /// Nobody is going to answer this prefill.
     fn no_prefill_answer(&self, handle: u8) -> bool {
         !self.p.jobs.iter().any(|job| job.handle == handle)
             && !self.net.iter().any(|m| match m {
-                Message::Prefill { handle: h, .. } | Message::Prefilled { handle: h, .. } => *h == handle,
+                Message::Prefill { handle: h, .. } | Message::Prefilled { handle: h, .. } => {
+                    *h == handle
+                }
                 _ => false,
             })
     }
@@ -263,7 +281,8 @@ impl World {
         let first_of = |i: usize| i == 0 || self.net[i - 1] != self.net[i];
         let behind = |i: usize| {
             let stream = self.net[i].stream();
-            stream.is_some() && self.net[..i].iter().any(|m| m.stream() == stream && *m != self.net[i])
+            stream.is_some()
+                && self.net[..i].iter().any(|m| m.stream() == stream && *m != self.net[i])
         };
         let messages: Vec<u8> =
             (0..self.net.len()).filter(|&i| first_of(i)).map(|i| i as u8).collect();
@@ -295,11 +314,15 @@ impl World {
         for &i in &messages {
             let message = &self.net[usize::from(i)];
             fault(spent.lose < max.lose, Event::Lose(i));
-            fault(spent.duplicate < max.duplicate, Event::Duplicate(i));
+            fault(spent.duplicate < max.duplicate && message.may_double(), Event::Duplicate(i));
             let sound = matches!(message, Message::Chunk { chunk, .. }
                 if !chunk.payload.is_empty() && crc32c(&chunk.payload) == chunk.crc32c);
             fault(spent.damage < max.damage && sound, Event::Damage(i));
-            fault(spent.overtake < max.overtake && behind(usize::from(i)), Event::Overtake(i));
+            let chunk = matches!(message, Message::Chunk { .. } | Message::Close { .. });
+            fault(
+                spent.overtake < max.overtake && chunk && behind(usize::from(i)),
+                Event::Overtake(i),
+            );
         }
         events
     }
@@ -379,7 +402,8 @@ impl World {
                 events.push(Event::RunGone(run.id));
             }
         }
-        if setting.time && self.d.table.waits() {
+        let comes = |handle: &str| self.view.comes(crate::message::number(handle));
+        if setting.time && self.d.table.waits(comes) {
             events.push(Event::Tick);
         }
         if setting.fence && self.p.incarnation > 1 && !self.d.has_fenced(self.p.incarnation - 1) {
@@ -423,7 +447,13 @@ impl World {
                     return Self::deliver(p, d, g, message, &mut fx);
                 }
             }
-            Event::Lose(_) => {}
+            Event::Lose(_) => {
+                // An answer's body has no holes: what is lost of it breaks its connection.
+                if let Some(Message::Stream { run, .. }) = delivered {
+                    fx.net.retain(|m| m.stream() != Some((1, run)));
+                    d.change(Decode::fork).drop_run(run);
+                }
+            }
             Event::Duplicate(i) => {
                 let copy = fx.net[usize::from(i)].clone();
                 fx.send(copy);
@@ -488,9 +518,11 @@ impl World {
             }
             Event::SendChunk(push) => return p.change(Prefill::fork).send_chunk(push, &mut fx),
             Event::NoTransfer { job, .. } => {
-                let asking = p.jobs.iter().any(|j| j.id == job && matches!(j.stage, Stage::Asking { .. }));
+                let asking =
+                    p.jobs.iter().any(|j| j.id == job && matches!(j.stage, Stage::Asking { .. }));
                 let code = Code::Unavailable;
-                let fact = if asking { SendFact::AskFailed(code) } else { SendFact::PushFailed(code) };
+                let fact =
+                    if asking { SendFact::AskFailed(code) } else { SendFact::PushFailed(code) };
                 p.change(Prefill::fork).fact(job, &fact, &mut fx);
             }
             Event::CallerGone(job) => p.change(Prefill::fork).abandon(job, true, &mut fx),
@@ -587,10 +619,13 @@ impl World {
     /// Drops messages that nobody will ever hear: their addressee has stopped to listen, and no
     /// name is used twice.
     fn forget_unheard(&mut self) {
-        let World { p, g, net, .. } = self;
+        let view = View::of(&self.p, &self.d, &self.net);
+        let World { p, d, g, net, .. } = self;
         let coming: Vec<u8> = net
             .iter()
-            .filter_map(|m| if let Message::Prefill { handle, .. } = m { Some(*handle) } else { None })
+            .filter_map(
+                |m| if let Message::Prefill { handle, .. } = m { Some(*handle) } else { None },
+            )
             .collect();
         net.retain(|message| match message {
             Message::Prefilled { handle, .. } => g.waits_for_prefill(*handle).is_some(),
@@ -599,6 +634,11 @@ impl World {
             }
             Message::PushAnswer { push, .. } => p.job_of(*push).is_some(),
             Message::Stream { call, run, .. } => g.listens(*call, *run).is_some(),
+            // Only a push that may still come, or a handle that waits, minds a release.
+            Message::Release { handle } => {
+                view.comes(*handle)
+                    || d.table.values().any(|(h, _)| h == crate::message::name(*handle))
+            }
             Message::Cancel { handle } => {
                 coming.contains(handle) || p.jobs.iter().any(|j| j.handle == *handle)
             }

@@ -54,6 +54,7 @@ fn crates_point_one_way() {
         ("tl-serve", &["tl-api", "tl-engine", "tl-kv", "tl-kernels", "tl-model", "tl-proto"]),
         ("tl-gateway", &["tl-api", "tl-proto"]),
         ("tl-testkit", &["tl-kv"]),
+        ("tl-life", &["tl-api", "tl-gateway", "tl-kv", "tl-proto"]),
         ("serq-lang", &[]),
         ("serq-sim", &["serq-lang"]),
         ("serq", &["serq-lang", "serq-sim"]),
@@ -82,6 +83,8 @@ fn cores_know_nothing_of_runtimes_and_sockets() {
 #[test]
 fn test_support_is_never_shipped() {
     for (name, deps) in graph() {
-        assert!(!deps.contains("tl-testkit"), "{name} ships tl-testkit");
+        for tool in ["tl-testkit", "tl-life"] {
+            assert!(!deps.contains(tool), "{name} ships {tool}");
+        }
     }
 }

@@ -31,6 +31,7 @@ fn run(inner: &Inner) {
             for (handle_id, _) in &expired {
                 books.wake(handle_id);
             }
+            books.audit(inner);
             expired
         };
         for (handle_id, claimed) in expired {

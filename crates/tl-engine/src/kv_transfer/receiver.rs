@@ -53,6 +53,16 @@ impl Books {
     }
 }
 
+impl Books {
+    /// The rules of the handles, after an event. Tests run with it, a release build does without.
+    pub(super) fn audit(&self, inner: &Inner) {
+        if cfg!(debug_assertions) {
+            let checked = self.table.check_at(inner.now());
+            debug_assert!(checked.is_ok(), "{checked:?}");
+        }
+    }
+}
+
 /// The receiver's state, shared with its pushes and its timer.
 pub(super) struct Inner {
     pub(super) pool: SharedKv,
@@ -190,7 +200,12 @@ impl KvReceiver {
     /// As [`KvReceiver::claim`], as a value that gives the blocks back by itself.
     pub fn claim_held(&self, handle_id: &str) -> Option<Claimed> {
         let now = self.inner.now();
-        let claimed = self.inner.books().table.claim(handle_id, now);
+        let claimed = {
+            let mut books = self.inner.books();
+            let claimed = books.table.claim(handle_id, now);
+            books.audit(&self.inner);
+            claimed
+        };
         match claimed {
             Ok(claimed) => {
                 add(&self.inner.counters.handles_claimed, 1);
@@ -213,6 +228,7 @@ impl KvReceiver {
             let live = books.table.live();
             let released = books.table.release(handle_id, now);
             books.wake(handle_id);
+            books.audit(&self.inner);
             if books.table.live() < live {
                 add(&self.inner.counters.handles_released, 1);
             }
@@ -231,6 +247,7 @@ impl KvReceiver {
             for (handle_id, _) in &fenced {
                 books.wake(handle_id);
             }
+            books.audit(&self.inner);
             fenced
         };
         add(&self.inner.counters.handles_fenced, fenced.len() as u64);

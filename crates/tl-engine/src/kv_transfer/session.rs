@@ -97,6 +97,7 @@ impl Session {
             return Err(Status::unavailable("the receiver has been shut down"));
         }
         let began = self.push.admit(head, &mut books.table, now);
+        books.audit(&self.inner);
         if began.map_err(|e| not_admitted(&e))? {
             let receiving = Receiving { serial: self.serial, wake: self.ended.clone() };
             books.receiving.insert(head.handle_id.to_owned(), receiving);
@@ -125,6 +126,7 @@ impl Session {
         let landed = {
             let mut books = self.inner.books();
             let landed = self.push.land(whole, &mut books.table, now);
+            books.audit(&self.inner);
             if let Some(handle_id) = self.push.handle() {
                 self.forget(&mut books, handle_id);
             }
@@ -148,6 +150,7 @@ impl Drop for Session {
             let now = self.inner.now();
             let mut books = self.inner.books();
             self.push.abort(&mut books.table, now);
+            books.audit(&self.inner);
             if let Some(handle_id) = self.push.handle() {
                 self.forget(&mut books, handle_id);
             }

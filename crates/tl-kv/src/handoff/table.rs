@@ -8,7 +8,9 @@
 //! **What a dead attempt can still do: nothing.** Each push has a [`Ticket`] with a number that
 //! is used once. Release, expiry and fencing forget that number first, so a chunk or a completion
 //! that comes later is refused, whatever it is called. A handle that was released before or while
-//! its push runs leaves a tombstone for a while, so that the push cannot begin again either.
+//! its push runs leaves a tombstone for a while, so that the push cannot begin again either. For a
+//! pusher that says its incarnation every end does: such a one never uses an id twice, and a push
+//! that something on the way repeats must not wait here for a claim that nobody will make.
 //!
 //! Time is an argument, in milliseconds of any steady clock. [`HandleTable::next_deadline`] tells
 //! the driver's timer when to call [`HandleTable::expire`]. Everything is bounded: handles, per
@@ -139,7 +141,9 @@ impl<T> HandleTable<T> {
         if self.by_handle.contains_key(handle) {
             return Err(HandleError::AlreadyLive);
         }
-        if let Some(tomb) = self.tombs.get(handle).filter(|t| t.in_flight) {
+        // A pusher that says who it is names each attempt anew: what comes under an id that has
+        // ended is an echo of the attempt that had it.
+        if let Some(tomb) = self.tombs.get(handle).filter(|t| t.in_flight || incarnation != 0) {
             return Err(HandleError::Ended(tomb.end));
         }
         let peer = self.per_peer.get(&incarnation).copied().unwrap_or(0);
@@ -226,8 +230,11 @@ impl<T> HandleTable<T> {
         if let Some(&seq) = self.by_handle.get(handle) {
             return self.end(seq, Some(End::Released), now)?.value;
         }
-        if self.tombs.get(handle).is_none() && handle.len() <= self.cfg.max_handle_len {
-            self.tombs.bury(handle.to_owned(), End::Released, true, now);
+        // Said again, it counts from now: whoever says so knows of something still on its way.
+        let tomb = self.tombs.get(handle).map(|tomb| (tomb.end, tomb.in_flight));
+        let (end, in_flight) = tomb.unwrap_or((End::Released, true));
+        if handle.len() <= self.cfg.max_handle_len {
+            self.tombs.bury(handle.to_owned(), end, in_flight, now);
         }
         None
     }
@@ -304,7 +311,15 @@ impl<T> HandleTable<T> {
 
     /// What decides how the table goes on: live handles in their order with the time they have
     /// left, tombstones, fenced incarnations. `value` says the same of what a handle owns.
-    pub fn state<H: Hasher>(&self, now: u64, out: &mut H, mut value: impl FnMut(&T, &mut H)) {
+    /// Tombstones of handles under which nothing can come any more, which the checker `knows`,
+    /// decide nothing.
+    pub fn state<H: Hasher>(
+        &self,
+        now: u64,
+        out: &mut H,
+        knows: impl Fn(&str) -> bool,
+        mut value: impl FnMut(&T, &mut H),
+    ) {
         self.entries.len().hash(out);
         for Entry { handle, incarnation, blocks, deadline, value: owned } in self.entries.values() {
             (handle, incarnation, blocks, deadline.saturating_sub(now)).hash(out);
@@ -313,7 +328,7 @@ impl<T> HandleTable<T> {
                 value(owned, out);
             }
         }
-        self.tombs.state(now, out);
+        self.tombs.state(now, out, knows);
         self.fenced.hash(out);
     }
 
@@ -331,9 +346,10 @@ impl<T> HandleTable<T> {
         self.entries.values().filter_map(|e| Some((e.handle.as_str(), e.value.as_ref()?)))
     }
 
-    /// Whether time changes anything: a handle may expire, or an end may be forgotten.
-    pub fn waits(&self) -> bool {
-        !self.deadlines.is_empty() || self.tombs.len() > 0
+    /// Whether time changes anything: a handle may expire, or the end of one that `knows` names
+    /// may be forgotten.
+    pub fn waits(&self, knows: impl Fn(&str) -> bool) -> bool {
+        !self.deadlines.is_empty() || self.tombs.any(knows)
     }
 
     /// As [`HandleTable::check`], and [`Invariant::LeaseEnds`] at `now`.

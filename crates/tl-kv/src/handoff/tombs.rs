@@ -34,14 +34,21 @@ impl Tombs {
         self.order.len()
     }
 
-    /// What is remembered, oldest first, with the time it has left.
-    pub(super) fn state(&self, now: u64, out: &mut impl Hasher) {
-        for (until, handle) in &self.order {
+    /// What is remembered of the handles that `knows` names, oldest first, with the time it has
+    /// left.
+    pub(super) fn state(&self, now: u64, out: &mut impl Hasher, knows: impl Fn(&str) -> bool) {
+        for (until, handle) in self.order.iter().filter(|(_, handle)| knows(handle)) {
             let tomb = self.by_handle.get(handle).filter(|tomb| tomb.until == *until);
-            (until.saturating_sub(now), handle).hash(out);
-            tomb.map(|tomb| (tomb.end, tomb.in_flight)).hash(out);
+            if let Some(tomb) = tomb {
+                (until.saturating_sub(now), handle, tomb.end, tomb.in_flight).hash(out);
+            }
         }
-        self.order.len().hash(out);
+        0xFFu8.hash(out);
+    }
+
+    /// Whether one of the handles that `knows` names is remembered.
+    pub(super) fn any(&self, knows: impl Fn(&str) -> bool) -> bool {
+        self.order.iter().any(|(_, handle)| knows(handle))
     }
 
     pub(super) fn get(&self, handle: &str) -> Option<&Tomb> {

@@ -32,6 +32,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::cfg::{KvCfg, KvStats};
 use crate::error::KvError;
+use crate::fork::Names;
 use crate::invariants::{Invariant, Violation};
 use crate::slabs::{Access, SlabRead, SlabWrite, Slabs};
 use index::Index;
@@ -355,22 +356,48 @@ impl KvPool {
         }
     }
 
-    /// What decides how the pool goes on: books, order of the lists, and the bytes of every
-    /// position that holds a token and may still be read.
-    pub fn state(&self, out: &mut impl Hasher) {
-        for (id, meta) in self.meta.iter().enumerate() {
-            meta.hash(out);
-            if meta.proven {
-                self.tokens[self.token_range(id as u32)].hash(out);
+    /// The order of the blocks by their owners, as `owners` lists them, then by the lists.
+    pub fn names<'a>(&self, owners: impl IntoIterator<Item = &'a [u32]>) -> Names {
+        let none = self.cfg.n_blocks;
+        let mut by_id = vec![none; self.meta.len()];
+        let mut next = 0;
+        let mut name = |id: u32| {
+            if let Some(place) = by_id.get_mut(id as usize).filter(|place| **place == none) {
+                *place = next;
+                next += 1;
             }
-            if meta.refs > 0 || meta.hash != 0 {
-                self.slabs.state(id as u32, meta.fill, out);
-            }
-        }
-        for list in [&self.free, &self.lru] {
+        };
+        owners.into_iter().flatten().for_each(|&id| name(id));
+        for list in [&self.lru, &self.free] {
             let mut id = list.front();
             while id != NIL {
-                id.hash(out);
+                name(id);
+                id = self.links.next(id);
+            }
+        }
+        (0..none).for_each(name);
+        Names::new(by_id)
+    }
+
+    /// What decides how the pool goes on: books, order of the lists, and the bytes of every
+    /// position that holds a token and may still be read. Blocks are told apart by `names`.
+    pub fn state(&self, names: &Names, out: &mut impl Hasher) {
+        let mut ids: Vec<u32> = (0..self.cfg.n_blocks).collect();
+        ids.sort_unstable_by_key(|&id| names.of(id));
+        for id in ids {
+            let meta = &self.meta[id as usize];
+            meta.hash(out);
+            if meta.proven {
+                self.tokens[self.token_range(id)].hash(out);
+            }
+            if meta.refs > 0 || meta.hash != 0 {
+                self.slabs.state(id, meta.fill, out);
+            }
+        }
+        for list in [&self.lru, &self.free] {
+            let mut id = list.front();
+            while id != NIL {
+                names.of(id).hash(out);
                 id = self.links.next(id);
             }
             NIL.hash(out);

@@ -77,6 +77,32 @@ fn a_block_goes_free_used_cached_used() {
 }
 
 #[test]
+fn an_owner_too_many_or_too_few_is_told_by_its_rule() {
+    let mut p = pool(3);
+    let ids = p.alloc(2).unwrap();
+    p.retain(ids[0]).unwrap();
+    let (one, both) = ([ids[0]], ids.as_slice());
+    p.check_owners([both, &one]).unwrap();
+    for owners in [vec![both], vec![both, &one, &one]] {
+        let broken = p.check_owners(owners).unwrap_err();
+        assert_eq!(broken.invariant.name(), "used_is_owned");
+    }
+}
+
+#[test]
+fn a_fork_goes_its_own_way() {
+    let mut p = pool(3);
+    let id = full(&mut p, 7);
+    assert!(p.register(id, 77).unwrap());
+    let mut copy = p.fork();
+    let private = copy.writable(id).unwrap();
+    copy.slabs().write(private).unwrap().all_mut().fill(9);
+    assert_eq!((counts(&p), counts(&copy)), ((2, 1, 0), (1, 1, 1)));
+    assert!(p.slabs().read(id).unwrap().all().iter().all(|&x| x == 7));
+    assert_eq!(p.lookup(77), Some(id));
+}
+
+#[test]
 fn references_are_refused_on_blocks_that_have_none() {
     let mut p = pool(2);
     refused(p.retain(0), KvError::EINVAL);

@@ -207,6 +207,46 @@ fn tombstones_are_forgotten_in_time() {
     assert!(w.begin("h", 200).is_ok());
 }
 
+/// Whoever says `release` a second time knows of something that is still on its way.
+#[test]
+fn a_release_said_again_is_remembered_from_then_on() {
+    let mut w = World::new(CFG);
+    w.table.release("h", 0);
+    w.table.release("h", 150);
+    assert_eq!(w.begin("h", 349).unwrap_err(), HandleError::Ended(End::Released));
+    assert!(w.begin("h", 350).is_ok());
+}
+
+/// A push that something on the way repeats finds its handle over, however that ended; one whose
+/// sender does not say who it is may use an id again.
+#[test]
+fn an_echo_of_a_known_pusher_does_not_begin() {
+    #[track_caller]
+    fn check(end: impl Fn(&mut World), want: End) {
+        for (incarnation, refused) in [(7, true), (0, false)] {
+            let mut w = World::new(CFG);
+            let ticket = w.table.begin("h", incarnation, 1, 0).unwrap();
+            let blocks = w.blocks();
+            w.table.complete(ticket, blocks, 1).unwrap();
+            end(&mut w);
+            let echo = w.table.begin("h", incarnation, 1, 102);
+            assert_eq!(echo.err(), refused.then_some(HandleError::Ended(want)));
+            assert_eq!(w.used(), 0);
+        }
+    }
+    check(|w| drop(w.table.claim("h", 2).unwrap()), End::Claimed);
+    check(|w| drop(w.table.release("h", 2)), End::Released);
+    check(|w| drop(w.table.expire(101)), End::Expired);
+}
+
+#[test]
+fn a_lease_without_an_end_is_told_by_its_rule() {
+    let mut w = World::new(HandleCfg { lease_ms: u64::MAX, ..CFG });
+    w.ready("h", 0);
+    let broken = w.table.check_at(0).unwrap_err();
+    assert_eq!(broken.invariant.name(), "lease_ends");
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Begin(usize, u64, u64),
@@ -345,6 +385,7 @@ proptest! {
                 Op::Wait(ms) => now += ms,
                 _ => {}
             }
+            prop_assert_eq!(w.table.check_at(now), Ok(()));
             prop_assert_eq!(w.table.live(), live.len());
             prop_assert_eq!(w.used(), live.values().filter(|l| l.ready).count());
             prop_assert_eq!(w.table.next_deadline(), live.values().map(|l| l.deadline).min());

@@ -58,6 +58,7 @@ impl Decode {
             }
         };
         drop(held);
+        self.check(&Held::empty(&self.pool));
         result
     }
 
@@ -72,6 +73,7 @@ impl Decode {
         for (i, chunk) in chunks.iter().enumerate() {
             if fault.at == i {
                 self.inject(fault.kind, chunk, held)?;
+                self.check(held);
             }
             let action = push.chunk(&chunk.head()).map_err(|e| e.code())?;
             match ticket {
@@ -83,11 +85,22 @@ impl Decode {
                 }
             }
             receive(action, &chunk.head(), &chunk.payload, held).map_err(|e| e.code())?;
+            self.check(held);
         }
         match chunks.first() {
             Some(chunk) if fault.at == chunks.len() => self.inject(fault.kind, chunk, held),
             _ => Ok(()),
         }
+    }
+
+    /// The rules, after an event: every reference is the push's, a handle's, or somebody else's.
+    fn check(&self, push: &Held) {
+        let leased = self.table.values().map(|(_, held)| held.ids());
+        let others = self.hoard.iter().map(Held::ids).chain([push.ids()]);
+        let pool = lock(&self.pool);
+        pool.check().unwrap();
+        pool.check_owners(leased.chain(others)).unwrap();
+        self.table.check_at(self.now).unwrap();
     }
 
     /// What the rest of the world does between two chunks.
@@ -223,10 +236,11 @@ fn bytes_moved_are_missing_blocks_and_the_tail() {
     let mut d = Decode::new(32);
     #[track_caller]
     fn check(d: &mut Decode, p: &SharedKv, tokens: &[u32], sent: u32, deduped: u32) {
-        let stats = transfer(d, p, tokens, "h", NO_FAULT).unwrap();
+        let handle = format!("h{}", d.table.counters().created);
+        let stats = transfer(d, p, tokens, &handle, NO_FAULT).unwrap();
         assert_eq!((stats.sent, stats.deduped), (sent, deduped));
         assert_eq!(stats.chunks as usize, tokens.len().div_ceil(B));
-        let blocks = d.table.claim("h", d.now).unwrap();
+        let blocks = d.table.claim(&handle, d.now).unwrap();
         assert!(holds(&d.pool, blocks.ids(), tokens));
         drop(blocks);
         assert_eq!((counts(&d.pool).1, counts(p).1), (0, 0));
