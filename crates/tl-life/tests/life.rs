@@ -15,6 +15,7 @@ use tl_life::{Life, run};
 fn check(name: &str, setting: Setting) -> (Report, BTreeSet<String>) {
     let found = run(setting, usize::MAX);
     let report = found.report;
+    eprintln!("{name}: {report}");
     assert!(report.complete && report.found.is_none(), "{name}: {report}");
     let told = found.outcomes.iter().filter(|all| !all.contains(&"open"));
     (report, told.map(|all| all.join(", ")).collect())
