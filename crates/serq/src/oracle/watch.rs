@@ -145,9 +145,7 @@ impl<'a> Watch<'a> {
     /// The engine that a request leaves now.
     fn leaves(&self, session: usize, tick: u64) -> Option<Side> {
         let request = self.trace.scenario.request(self.ids.get(session)?)?;
-        let dead = self.trace.scenario.crash.is_some_and(|crash| crash <= tick);
-        let at =
-            |side: &Side| request.aborts.get(side) == Some(&tick) && !(dead && *side == Side::D);
+        let at = |side: &Side| request.aborts.get(side) == Some(&tick);
         let done = |side: &Side| self.seen[session].finished.contains(side);
         Side::ALL.into_iter().find(|side| at(side) && !done(side))
     }

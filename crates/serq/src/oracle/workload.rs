@@ -144,7 +144,12 @@ fn session(
     let scenario = &trace.scenario;
     let tick = scenario.tick_seconds;
     let flag = |on: bool| f64::from(u8::from(on));
-    let leaves = |side: Side| request.aborts.get(&side).map_or(f64::INFINITY, |t| *t as f64 * tick);
+    // A dead engine hears nothing.
+    let hears = |side: Side, t: u64| side != Side::D || scenario.crash.is_none_or(|dies| t < dies);
+    let leaves = |side: Side| {
+        let at = request.aborts.get(&side).filter(|t| hears(side, **t));
+        at.map_or(f64::INFINITY, |t| *t as f64 * tick)
+    };
     // The engine that moves the prompt counts the steps.
     let mover = if scenario.mode == Mode::Push { Side::P } else { Side::D };
     let default = scenario.engines.get(&mover).map_or(0, |e| e.transfer_steps);
