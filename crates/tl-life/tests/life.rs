@@ -106,6 +106,22 @@ fn two_requests_that_share_a_block() {
     assert_eq!(check("two, leaving", left).1, set(&["finished, finished"]));
 }
 
+/// Two requests while time stands still, so that nothing is left to a lease, with one fault of
+/// those that leave nothing to one.
+fn two_and_a_fault(duplicate: u8) -> Setting {
+    let faults = Faults { lose: 0, crash_g: 0, overtake: 0, duplicate, ..Faults::each(1, 1) };
+    Setting { faults, delay: false, time: false, leave: false, max_attempts: 1, ..Setting::two(1) }
+}
+
+#[test]
+fn two_requests_while_an_engine_dies_or_bytes_are_damaged() {
+    let outcomes = check("two, one fault", two_and_a_fault(0)).1;
+    assert_eq!(
+        outcomes,
+        set(&["failed, failed", "failed, finished", "finished, failed", "finished, finished"])
+    );
+}
+
 /// Minutes and gigabytes; `TL_LIFE_LARGE=1 cargo test --release -p tl-life -- larger_worlds`.
 #[test]
 fn larger_worlds() {
@@ -117,6 +133,7 @@ fn larger_worlds() {
     check("one, two faults", still(Setting::one(2)));
     check("one, one fault, two attempts", Setting { max_attempts: 2, ..still(Setting::one(1)) });
     check("one, one fault, delayed", Setting { leave: false, max_attempts: 1, ..Setting::one(1) });
+    check("two, one fault or an echo", two_and_a_fault(1));
     check("two, leaving, timed", Setting { leave: true, ..still(Setting::two(0)) });
 }
 
