@@ -41,6 +41,7 @@ fn main() {
             "leave" => setting.leave = yes,
             "delay" => setting.delay = yes,
             "time" => setting.time = yes,
+            "late" => setting.late = yes,
             "fence" => setting.fence = yes,
             "limit" => limit = number as usize,
             _ => {

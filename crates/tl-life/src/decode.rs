@@ -398,13 +398,17 @@ impl Decode {
         self.runs.retain(|r| r.id != run);
     }
 
-    /// Half a minute passes, and the timer ends what is over.
+    /// Half a minute passes, and the timer ends what is over, unless it is late.
     pub(crate) fn tick(&mut self, fx: &mut Effects<'_>) {
         self.now += 1;
         self.ended.retain(|(_, until)| *until > self.now);
-        if fx.setting.defect == Defect::LeaseWithoutTimer {
-            return;
+        if !fx.setting.late && fx.setting.defect != Defect::LeaseWithoutTimer {
+            self.timer(fx);
         }
+    }
+
+    /// The timer ends what is over.
+    pub(crate) fn timer(&mut self, fx: &mut Effects<'_>) {
         for (handle, claimed) in self.table.expire(self.now) {
             let what = if claimed.is_some() { "unclaimed" } else { "unfinished" };
             fx.note(|| format!("{handle} expires {what}"));

@@ -57,6 +57,8 @@ pub enum Event {
     RunGone(u8),
     /// D's clock: half a minute.
     Tick,
+    /// D's timer runs, late.
+    Timer,
     /// D is told that the former life of P is over.
     Fence,
 }
@@ -120,6 +122,7 @@ impl Event {
             Self::Woken(push) => format!("D ends push {push}: its handle has ended"),
             Self::RunGone(run) => format!("D notices that nobody listens to run {run}"),
             Self::Tick => "half a minute passes on D".to_owned(),
+            Self::Timer => "D's timer runs".to_owned(),
             Self::Fence => "D is told that P's former life is over".to_owned(),
         }
     }

@@ -107,6 +107,8 @@ pub struct Setting {
     pub delay: bool,
     /// The decode engine's clock runs.
     pub time: bool,
+    /// The decode engine's timer may run any time after it should; else it is on time.
+    pub late: bool,
     /// After the prefill engine died, the decode engine may be told so.
     pub fence: bool,
     /// What may go wrong.
@@ -131,6 +133,7 @@ impl Setting {
             leave: true,
             delay: true,
             time: true,
+            late: false,
             fence: false,
             faults: Faults::each(1, faults),
             defect: Defect::None,

@@ -52,6 +52,15 @@ fn one_request_with_any_delay() {
     assert!(report.states > 100_000 && report.longest < 100, "{report}");
 }
 
+/// A lease is over when its time is, not when the timer comes to it.
+#[test]
+fn one_request_whose_timer_is_late() {
+    let faults = Faults { lose: 1, ..Faults::each(0, 1) };
+    let setting = Setting { late: true, delay: false, leave: false, faults, ..Setting::one(1) };
+    let outcomes = check("one, late timer", setting).1;
+    assert_eq!(outcomes, set(&["failed", "finished"]));
+}
+
 /// A crash of any engine or of the gateway, a message lost, doubled, overtaken or damaged.
 #[test]
 fn one_request_with_any_one_fault() {

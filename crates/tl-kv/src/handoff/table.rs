@@ -346,10 +346,10 @@ impl<T> HandleTable<T> {
         self.entries.values().filter_map(|e| Some((e.handle.as_str(), e.value.as_ref()?)))
     }
 
-    /// Whether time changes anything: a handle may expire, or the end of one that `knows` names
-    /// may be forgotten.
-    pub fn waits(&self, knows: impl Fn(&str) -> bool) -> bool {
-        !self.deadlines.is_empty() || self.tombs.any(knows)
+    /// Whether time after `now` changes anything: a handle's time may come, or the end of one that
+    /// `knows` names may be forgotten.
+    pub fn waits(&self, now: u64, knows: impl Fn(&str) -> bool) -> bool {
+        self.deadlines.last().is_some_and(|&(at, _)| at > now) || self.tombs.any(now, knows)
     }
 
     /// As [`HandleTable::check`], and [`Invariant::LeaseEnds`] at `now`.

@@ -46,9 +46,9 @@ impl Tombs {
         0xFFu8.hash(out);
     }
 
-    /// Whether one of the handles that `knows` names is remembered.
-    pub(super) fn any(&self, knows: impl Fn(&str) -> bool) -> bool {
-        self.order.iter().any(|(_, handle)| knows(handle))
+    /// Whether one of the handles that `knows` names is remembered beyond `now`.
+    pub(super) fn any(&self, now: u64, knows: impl Fn(&str) -> bool) -> bool {
+        self.order.iter().any(|(until, handle)| *until > now && knows(handle))
     }
 
     pub(super) fn get(&self, handle: &str) -> Option<&Tomb> {

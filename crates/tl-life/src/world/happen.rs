@@ -127,6 +127,7 @@ impl World {
                 fx.send(Message::PushAnswer { push, answer });
             }
             Event::RunGone(run) => d.change(Decode::fork).drop_run(run),
+            Event::Timer => d.change(Decode::fork).timer(&mut fx),
             Event::Tick => d.change(Decode::fork).tick(&mut fx),
             Event::Fence => d.change(Decode::fork).fence(p.incarnation - 1),
         }

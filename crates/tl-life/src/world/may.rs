@@ -181,8 +181,11 @@ impl World {
             }
         }
         let comes = |handle: &str| self.view.comes(number(handle));
-        if setting.time && self.d.table.waits(comes) {
+        if setting.time && self.d.table.waits(self.d.now, comes) {
             events.push(Event::Tick);
+        }
+        if setting.late && self.d.table.next_deadline().is_some_and(|at| at <= self.d.now) {
+            events.push(Event::Timer);
         }
         if setting.fence && self.p.incarnation > 1 && !self.d.has_fenced(self.p.incarnation - 1) {
             events.push(Event::Fence);
