@@ -169,7 +169,7 @@ fn leases_that_an_engine_minds() {
   run E steps (3) telling kv on E after (2);
   run E steps (1) telling kv;
   release kv on E;
-  set units = leased(kv);
+  set units = mine(kv);
   abandon kv;
   release kv;
 ",

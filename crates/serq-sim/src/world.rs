@@ -68,22 +68,26 @@ impl World {
             Fun::Cachedin => session.map_or(0.0, |s| self.cached_in(s, pool)),
             Fun::Holders => p.holders as f64,
             Fun::Owed => self.owed(pool),
-            Fun::Leased => session.map_or(0.0, |s| self.leased(s, pool)),
+            Fun::Mine => session.map_or(0.0, |s| self.mine(s, pool)),
             Fun::Queued => p.queue.len() as f64,
             _ => f64::NAN,
         }
     }
 
-    /// Units of a session's leases of a pool, its own and those an engine minds.
-    fn leased(&self, session: u32, pool: u32) -> f64 {
+    /// Units of a pool that a session has: in holds, in granted bookings, and leased, by itself or minded by
+    /// an engine.
+    fn mine(&self, session: u32, pool: u32) -> f64 {
         let session = &self.sessions[session as usize];
+        let granted = session.bookings.iter().flat_map(|b| &b.granted);
+        let claims = session.claims.iter().filter(|c| c.active).chain(granted);
+        let held = claims.filter(|c| c.pool == pool).map(|c| c.alloc);
         let own = session.leases.iter().filter(|l| l.pool == pool).map(|l| l.alloc);
         let minded = session.minded.iter().filter_map(|&(id, stage)| {
             let Kind::Step(step) = &self.stages[stage as usize].kind else { return None };
             let lease = step.duty.leases.iter().find(|l| l.id == id && l.pool == pool)?;
             Some(lease.alloc)
         });
-        own.chain(minded).fold(0.0, |sum, units| sum + units)
+        held.chain(own).chain(minded).fold(0.0, |sum, units| sum + units)
     }
 
     /// Units of the session's own prefix in a pool; in a shared one, those that anybody left which

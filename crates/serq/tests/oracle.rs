@@ -117,7 +117,7 @@ fn fault(name: &str) -> bool {
 /// Leases that run out under way, late heartbeats, failed reads, lost legs, a dead engine, aborts under push.
 #[test]
 fn faults_go_as_with_vllm() {
-    check(|name, _| fault(name), 24, 232, 3834);
+    check(|name, _| fault(name), 26, 253, 4096);
 }
 
 /// The traces without faults and with the scheduler that waits for its results.

@@ -236,8 +236,9 @@ pub enum Fun {
     /// What prefills under way still need of a pool: over the prefill parts of runs that grow it, whole
     /// blocks of position and prefill tokens not scheduled yet, less the allocation, not below 0.
     Owed,
-    /// Units that the session's lease of a pool has; 0 without one, and once it was told.
-    Leased,
+    /// Units of a pool that the session has: in holds, in a booking that was granted, and leased, until
+    /// the lease is told, noticed or abandoned.
+    Mine,
     /// `share(stage, n)`: tokens that a newcomer who wants `n` gets in the step stage's iteration, the
     /// smallest of `n`, the budget left, and the chunk if there is one.
     Share,
@@ -279,7 +280,7 @@ impl Fun {
         Fun::BudgetLeft,
         Fun::Taking,
         Fun::Owed,
-        Fun::Leased,
+        Fun::Mine,
         Fun::Share,
     ];
 
@@ -309,7 +310,7 @@ impl Fun {
             Fun::BudgetLeft => "budget_left",
             Fun::Taking => "taking",
             Fun::Owed => "owed",
-            Fun::Leased => "leased",
+            Fun::Mine => "mine",
             Fun::Share => "share",
         }
     }
@@ -329,7 +330,7 @@ impl Fun {
             | Fun::Holders
             | Fun::Queued
             | Fun::Owed
-            | Fun::Leased => &[FunArg::Pool],
+            | Fun::Mine => &[FunArg::Pool],
             Fun::BudgetLeft => &[FunArg::Step],
             Fun::Taking => &[FunArg::Pool, FunArg::Expr],
             Fun::Share => &[FunArg::Step, FunArg::Expr],

@@ -72,7 +72,7 @@ fn reads_six(p: &Program) -> bool {
         e.walk(&mut |e| {
             found |= match e {
                 CExpr::Call(fun, _) => {
-                    matches!(fun, Fun::Taking | Fun::Owed | Fun::Leased | Fun::Share)
+                    matches!(fun, Fun::Taking | Fun::Owed | Fun::Mine | Fun::Share)
                 }
                 CExpr::Ctx(var) => *var == Ctx::Admission && moment != Moment::Serve,
                 _ => false,

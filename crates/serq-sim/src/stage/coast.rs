@@ -80,7 +80,7 @@ pub(crate) fn is_frozen(e: &CExpr) -> bool {
             || matches!(
                 fun,
                 Fun::Cachedin
-                    | Fun::Leased
+                    | Fun::Mine
                     | Fun::BudgetLeft
                     | Fun::Holders
                     | Fun::Queued

@@ -476,7 +476,7 @@ fn a_booking_behind_a_shield_leaves_its_queue() {
 }
 
 #[test]
-fn what_a_session_has_leased() {
+fn what_is_a_sessions_own() {
     for (lease, after) in [
         ("lease P (9)", [4., 4., 0.]),
         ("lease P (3)", [4., 0., 0.]),
@@ -490,18 +490,19 @@ fn what_a_session_has_leased() {
              stage clock : delay;
              workload {{ arrive batch (1); }}
              session {{
-               observe units = leased(P);
-               hold P (4) {{ run clock (1); }} {lease};
-               observe units = leased(P);
+               observe units = mine(P);
+               hold P (4) {{ run clock (1); observe held = mine(P); }} {lease};
+               observe units = mine(P);
                run clock (4);
-               observe units = leased(P);
+               observe units = mine(P);
                release P;
-               observe units = leased(P);
+               observe units = mine(P);
              }}
              run {{ horizon 20; }}"
         ));
         let units: Vec<f64> = [0.0].into_iter().chain(after).collect();
         assert_eq!(run.values("units"), units, "{lease}");
+        assert_eq!(run.values("held"), [4.], "{lease}");
     }
 }
 

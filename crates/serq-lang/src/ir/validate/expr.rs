@@ -120,7 +120,7 @@ impl Check<'_> {
 
     /// A gauge reads what changes at events only, of members that are always the same.
     fn gauge_call(&mut self, fun: Fun, args: &[CArg], at: &At) {
-        if matches!(fun, Fun::Work | Fun::BudgetLeft | Fun::Share | Fun::Cachedin | Fun::Leased) {
+        if matches!(fun, Fun::Work | Fun::BudgetLeft | Fun::Share | Fun::Cachedin | Fun::Mine) {
             let reason = format!("`{}` is read in a gauge", fun.name());
             let help = "it changes between events or belongs to a session: observe it instead";
             self.error(at, "gauge", reason, help);
