@@ -15,7 +15,7 @@ use serq_lang::compile;
 use serq_lang::diag::render_all;
 use serq_sim::{NoObserver, Options, Report};
 
-pub use render::{markdown, to_json};
+pub use render::{columns, misses, rows, to_json};
 
 /// One table: rows are settings, columns are what is read from their reports.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ pub enum Stopped {
 }
 
 /// Less of everything, for a quick look.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Less {
     /// At most so many seeds.
     pub seeds: Option<u64>,

@@ -1,6 +1,4 @@
-//! A table as Markdown and as JSON.
-
-use std::fmt::Write as _;
+//! A table in words, and as JSON.
 
 use serde_json::{Value, json};
 
@@ -18,35 +16,34 @@ fn number(value: f64) -> String {
     format!("{value:.*}", usize::try_from(digits.clamp(0, 6)).unwrap_or(0))
 }
 
-/// The table, each cell as `ours (reference, what we are off)`, and what is too far off.
-pub fn markdown(figures: &Figures) -> String {
+/// Names of the columns, the settings' first.
+pub fn columns(figures: &Figures) -> Vec<String> {
     let table = figures.table;
-    let mut text = format!("## {}\n\n{}\n\n|", table.title, table.about);
-    let mut rule = String::from("|---|");
-    let _ = write!(text, " {} |", table.program.0);
-    for column in table.columns {
-        let _ = write!(text, " {} |", column.name);
-        rule.push_str("---|");
-    }
-    let _ = write!(text, "\n{rule}\n");
-    for (at, row) in table.rows.iter().enumerate() {
-        let _ = write!(text, "| {} |", row.label);
-        for (column, reference) in row.reference.iter().enumerate() {
-            let ours = number(figures.cells[at][column]);
-            let _ = match figures.off(at, column) {
-                None => write!(text, " {ours} |"),
-                Some(_) if *reference == 0.0 => write!(text, " {ours} (0) |"),
-                Some(off) => {
-                    write!(text, " {ours} ({}, {:+.1}%) |", number(*reference), 100.0 * off)
-                }
-            };
+    let first = std::iter::once(table.program.0);
+    first.chain(table.columns.iter().map(|column| column.name)).map(str::to_owned).collect()
+}
+
+/// The rows, each cell as `ours (reference, what we are off)`.
+pub fn rows(figures: &Figures) -> Vec<Vec<String>> {
+    let cell = |row: usize, column: usize| {
+        let reference = figures.table.rows[row].reference[column];
+        let ours = number(figures.cells[row][column]);
+        match figures.off(row, column) {
+            None => ours,
+            Some(_) if reference == 0.0 => format!("{ours} (0)"),
+            Some(off) => format!("{ours} ({}, {:+.1}%)", number(reference), 100.0 * off),
         }
-        text.push('\n');
-    }
-    for miss in figures.misses() {
-        let _ = writeln!(text, "\n{}", words(figures, &miss));
-    }
-    text
+    };
+    let row = |(at, row): (usize, &super::Row)| {
+        let cells = (0..figures.table.columns.len()).map(|column| cell(at, column));
+        std::iter::once(row.label.to_owned()).chain(cells).collect()
+    };
+    figures.table.rows.iter().enumerate().map(row).collect()
+}
+
+/// What is too far off, in words.
+pub fn misses(figures: &Figures) -> Vec<String> {
+    figures.misses().iter().map(|miss| words(figures, miss)).collect()
 }
 
 fn words(figures: &Figures, miss: &Miss) -> String {
@@ -56,7 +53,7 @@ fn words(figures: &Figures, miss: &Miss) -> String {
             let (row, column, off) =
                 (&table.rows[row], &table.columns[column], figures.off(row, column));
             format!(
-                "Too far off: {}, {}: {:+.1}% of {:.1}% allowed",
+                "{}, {}: {:+.1}% off, {:.1}% allowed",
                 row.label,
                 column.name,
                 100.0 * off.unwrap_or(f64::NAN),
@@ -64,7 +61,7 @@ fn words(figures: &Figures, miss: &Miss) -> String {
             )
         }
         Miss::Order { column, first, second } => format!(
-            "Another order: {} should be smaller for {} than for {}",
+            "{} should be smaller for {} than for {}",
             table.columns[column].name, table.rows[first].label, table.rows[second].label,
         ),
     }
@@ -91,6 +88,5 @@ pub fn to_json(figures: &Figures) -> Value {
             json!({"label": row.label, "set": row.sets, "cells": cells})
         })
         .collect();
-    let misses: Vec<String> = figures.misses().iter().map(|miss| words(figures, miss)).collect();
-    json!({"name": table.name, "program": table.program.0, "rows": rows, "misses": misses})
+    json!({"name": table.name, "program": table.program.0, "rows": rows, "misses": misses(figures)})
 }
