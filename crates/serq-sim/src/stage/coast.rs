@@ -264,10 +264,14 @@ impl Engine<'_> {
         step.attention = 0.0;
         let w = &self.w;
         let Kind::Step(step) = &w.stages[stage as usize].kind else { return false };
+        let tracks = w.plans[stage as usize].as_ref().is_some_and(|p| p.tracks);
         let count = step.assigned.len();
         let decodes = |&(id, tokens): &(u32, f64)| {
             let job = &w.jobs[id as usize];
-            job.mode == Mode::Decode && !job.stalled && tokens == 1.0 && !w.awaits_first(job, runs)
+            job.mode == Mode::Decode
+                && !job.stalled
+                && tokens == 1.0
+                && !(tracks && w.awaits_first(job, runs))
         };
         count > 0
             && count == step.residents.len()
@@ -307,7 +311,9 @@ impl Engine<'_> {
             if let (Some(s), Some(claim)) = (job.session, job.growing) {
                 let c = &w.sessions[s as usize].claims[claim as usize];
                 whole &= c.position.fract() == 0.0 && c.position < EXACT;
-                if let Some(shared) = &w.pools[c.pool as usize].shared {
+                if c.holder != NONE
+                    && let Some(shared) = &w.pools[c.pool as usize].shared
+                {
                     // Or does the iteration complete a block that others may find?
                     whole &= c.decided.fract() == 0.0;
                     let known = c.position.min(c.decided);

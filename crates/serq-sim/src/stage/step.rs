@@ -202,6 +202,7 @@ impl Engine<'_> {
     /// Gives one resident its tokens.
     fn serve(&mut self, stage: u32, id: u32, chunk: f64, exclusive: Option<u32>) -> Result<()> {
         let left = self.left(stage);
+        let tracks = self.tracks(stage);
         let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return Ok(()) };
         let number = step.number;
         let job = &mut self.w.jobs[id as usize];
@@ -238,11 +239,11 @@ impl Engine<'_> {
             }
             let c = &mut self.w.sessions[s as usize].claims[claim as usize];
             c.position += tokens;
-            if self.tracks(stage) {
+            if tracks {
                 self.feed(stage, s, claim, number);
             }
         }
-        if self.tracks(stage) {
+        if tracks {
             self.w.jobs[id as usize].flying += tokens;
         }
         if self.w.jobs[id as usize].started.is_none() {
