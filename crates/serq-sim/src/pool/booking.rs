@@ -97,7 +97,7 @@ impl Engine<'_> {
         let mut granted = Vec::with_capacity(claims.len());
         let mut cached = 0.0f64;
         for (i, claim) in claims.iter().enumerate() {
-            let waited = (i == 0).then(|| self.w.now - since);
+            let waited = (i == 0).then_some(self.w.now - since);
             let claim = self.claim(s, claim, reuse, record, waited)?;
             cached = cached.max(claim.position);
             granted.push(claim);

@@ -71,7 +71,7 @@ impl Pool {
     pub(crate) fn new(ir: &CPool, lru: bool) -> Self {
         let shared = ir.block.filter(|_| ir.shared).and_then(|b| Shared::new(ir.cap, b));
         Self {
-            cap: shared.as_ref().map_or(ir.cap, |s| s.free()),
+            cap: shared.as_ref().map_or(ir.cap, Shared::free),
             block: ir.block,
             used: 0.0,
             cache: Cache::new(lru),
