@@ -22,6 +22,7 @@ use crate::pool::Pool;
 use crate::program::Compiled;
 use crate::report::gauge::Gauge;
 use crate::rng::{Purpose, Rng};
+use crate::session::Pending;
 use crate::stage::{Kind, Mode, Stage};
 use crate::stats::{Requests, Samples, TimeAverage, Trend};
 use crate::world::World;
@@ -90,6 +91,8 @@ pub(crate) struct Engine<'p> {
     pub(crate) watched: bool,
     /// The engine whose iteration ended with this event, for the observer.
     pub(crate) delivered: Option<u32>,
+    /// Buffer: what the attempt of a head that does not fit would have measured.
+    pub(crate) measured: Vec<Pending>,
     /// Buffer: jobs an iteration finished.
     pub(crate) done: Vec<u32>,
     /// Pools and stages that need a look when an instant settles.
@@ -178,6 +181,7 @@ impl<'p> Engine<'p> {
             arrived_before: 0,
             stillborn: 0,
             stillborn_at: -1.0,
+            measured: Vec::new(),
             done: Vec::new(),
             calm: false,
             lagging: Vec::new(),

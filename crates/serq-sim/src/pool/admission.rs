@@ -148,24 +148,26 @@ impl Engine<'_> {
     }
 
     /// Whether a session at the head of a stage's queue does not fit and would not later, as long
-    /// as the stage has these tokens left and nothing is given back.
-    pub(crate) fn stays_blocked(&mut self, s: u32, stage: u32, left: f64) -> Result<bool> {
+    /// as the stage has these tokens left and nothing is given back. What an attempt would have measured
+    /// is then in [`Engine::measured`].
+    pub(crate) fn stays_blocked(&mut self, s: u32, stage: u32, left: f64) -> bool {
         let plan = self.pending_plan(s);
         if !self.c.holds[plan as usize].frozen {
-            return Ok(false);
+            return false;
         }
         let chunk = match &self.w.stages[stage as usize].kind {
             Kind::Step(step) => step.left().1,
             _ => 0.0,
         };
         self.w.attempt = Some(Admitting { stage, left, chunk });
-        let mut pending = std::mem::take(&mut self.w.sessions[s as usize].pending);
-        let over = self.measure(s, plan, &mut pending);
-        let fits = self.all_fit(&pending);
-        self.w.sessions[s as usize].pending = pending;
+        let mut measured = std::mem::take(&mut self.measured);
+        measured.clone_from(&self.w.sessions[s as usize].pending);
+        let over = self.measure(s, plan, &mut measured);
+        let fits = self.all_fit(&measured);
+        self.measured = measured;
         self.w.attempt = None;
         // A mistake is reported by the attempt itself.
-        Ok(matches!(over, Ok(None)) && !fits)
+        matches!(over, Ok(None)) && !fits
     }
 
     pub(crate) fn reject(&mut self, s: u32, pool: u32) -> Result<()> {

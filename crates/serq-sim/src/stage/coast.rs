@@ -158,8 +158,12 @@ impl Engine<'_> {
         }
         let Some(plan) = &self.w.plans[at] else { return Ok(false) };
         let waits = plan.queues.iter().any(|p| self.w.pools[*p as usize].queue.len() > 0);
-        if waits && !self.nobody_fits(stage, budget)? {
-            return Ok(false);
+        let mut blocked = None;
+        if waits {
+            match self.nobody_fits(stage, budget) {
+                Some(head) => blocked = head,
+                None => return Ok(false),
+            }
         }
         let (warm, warm_at, horizon) = (self.warm, self.warm_at, self.settings.horizon);
         for count in 0.. {
@@ -186,6 +190,10 @@ impl Engine<'_> {
                 }
             } else if !self.refresh(stage, budget)? {
                 return Ok(false);
+            }
+            if let Some(s) = blocked.take() {
+                // The iteration that begins now tries it in vain.
+                self.w.sessions[s as usize].pending.clone_from(&self.measured);
             }
             let s = &mut self.w.stages[at];
             let Kind::Step(step) = &mut s.kind else { return Ok(false) };
@@ -280,23 +288,21 @@ impl Engine<'_> {
     }
 
     /// Whether the head of the stage's queues, if anybody waits, does not fit and cannot while
-    /// the residents decode.
-    fn nobody_fits(&mut self, stage: u32, budget: f64) -> Result<bool> {
-        let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return Ok(false) };
+    /// the residents decode; then also whose attempt would have failed.
+    fn nobody_fits(&mut self, stage: u32, budget: f64) -> Option<Option<u32>> {
+        let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return None };
         let left = step.assigned.iter().fold(budget, |left, (_, tokens)| left - tokens);
         if left <= 0.0 {
-            return Ok(true);
+            return Some(None);
         }
-        let queues = self.w.plans[stage as usize].as_ref().map_or(0, |p| p.queues.len());
-        for k in 0..queues {
-            let Some(p) = self.w.plans[stage as usize].as_ref().map(|plan| plan.queues[k]) else {
-                break;
-            };
-            if let Some(who) = self.w.pools[p as usize].queue.head() {
-                return self.stays_blocked(who.session(), stage, left);
+        let queues = &self.w.plans[stage as usize].as_ref()?.queues;
+        let head = queues.iter().find_map(|p| self.w.pools[*p as usize].queue.head());
+        match head {
+            Some(who) => {
+                self.stays_blocked(who.session(), stage, left).then(|| Some(who.session()))
             }
+            None => Some(None),
         }
-        Ok(true)
     }
 
     /// How far the residents of an engine go on as they do.
