@@ -34,6 +34,7 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     New(NewArgs),
     Oracle(OracleArgs),
+    Bench(BenchArgs),
 }
 
 /// Check programs without running them
@@ -85,6 +86,58 @@ pub(crate) struct Input {
     /// Let the requests of a trace come this many times as fast (programs with `arrive trace;`)
     #[arg(long, value_name = "K")]
     pub(crate) rate_scale: Option<f64>,
+    /// Look for the files of tables here: this, with the file's name behind it
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) tables: Option<String>,
+}
+
+/// Make figures of this project again
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+    /// The figures as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Tables in Markdown
+    #[arg(long, global = true, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    Replays(ReplaysArgs),
+}
+
+/// Replay recorded runs of real engines and compare latencies
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  serq bench replays                         the recordings in examples/replays
+  serq bench replays --markdown
+  serq bench replays my/run --tables my/profile/a100_ --set C.blocks=20000
+
+A recording is a folder with requests.jsonl, one request a line (input_toks, output_toks, arrival_time,
+queued_ts, first_token_ts, last_token_ts); meta.json, from which settings of the engine are taken; and
+replay.json, which says the rest (name, program, trace, tables, set, within). Options go before both.
+
+Exit code 1 if a figure is further off than `within` allows: [per cent of means, per cent of P99].")]
+pub(crate) struct ReplaysArgs {
+    /// Folders of recordings
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folders: Vec<PathBuf>,
+    /// The program that replays them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) program: Option<PathBuf>,
+    /// What the prompts share: JSON lines with block ids, requests in the order of the log
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Look for the files of tables here: this, with the file's name behind it
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) tables: Option<String>,
+    /// Give a `let` another value, as name=expression; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) sets: Vec<String>,
 }
 
 /// Run a program and show what was measured

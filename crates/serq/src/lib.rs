@@ -4,3 +4,4 @@
 pub mod figures;
 pub mod import;
 pub mod oracle;
+pub mod replay;

@@ -80,6 +80,15 @@ fn is_json(path: &Path) -> bool {
 
 /// Reads and links a program; a trace it names is not read.
 pub(crate) fn load(path: &Path, sets: &[String]) -> Result<Loaded, Refused> {
+    load_with(path, sets, None)
+}
+
+/// The same, with the files of tables somewhere else: at this prefix.
+pub(crate) fn load_with(
+    path: &Path,
+    sets: &[String],
+    tables: Option<&str>,
+) -> Result<Loaded, Refused> {
     let name = path.display().to_string();
     if is_json(path) {
         if !sets.is_empty() {
@@ -96,7 +105,8 @@ pub(crate) fn load(path: &Path, sets: &[String]) -> Result<Loaded, Refused> {
         });
     }
     let bytes = read(path, MAX_SOURCE_BYTES as u64)?;
-    let compiled = compile_with(&name, &bytes, sets, &mut used);
+    let mut find = |from: &str, path: &str| used(from, path, tables);
+    let compiled = compile_with(&name, &bytes, sets, &mut find);
     match compiled.program {
         Some(program) => {
             let Compiled { sources, diagnostics: warnings, constants, .. } = compiled;
@@ -106,9 +116,14 @@ pub(crate) fn load(path: &Path, sets: &[String]) -> Result<Loaded, Refused> {
     }
 }
 
-/// The file that `path` means in the text of `from`: relative to its folder.
-fn used(from: &str, path: &str) -> Result<Used, String> {
-    let path = beside(Path::new(from), path);
+/// The file that `path` means in the text of `from`: relative to its folder. That of a table, which is
+/// no program, may be at a prefix instead.
+fn used(from: &str, path: &str, tables: Option<&str>) -> Result<Used, String> {
+    let is_program = Path::new(path).extension().is_some_and(|e| e == "sq");
+    let path = match (tables, Path::new(path).file_name().and_then(|n| n.to_str())) {
+        (Some(prefix), Some(name)) if !is_program => PathBuf::from(format!("{prefix}{name}")),
+        _ => beside(Path::new(from), path),
+    };
     let limit = MAX_SOURCE_BYTES as u64;
     let mut text = Vec::new();
     File::open(&path)
@@ -161,7 +176,8 @@ pub(crate) fn ir_errors(name: &str, errors: &[ir::IrError]) -> String {
 /// A trace of the program is looked for beside the program, one of the command line where the
 /// command runs.
 pub(crate) fn input(args: &Input, inline_trace: bool) -> Done<Loaded> {
-    let mut loaded = load(&args.file, &args.sets).map_err(Refused::failure)?;
+    let mut loaded =
+        load_with(&args.file, &args.sets, args.tables.as_deref()).map_err(Refused::failure)?;
     let program = &mut loaded.program;
     program.seed = args.seed.unwrap_or(program.seed);
     program.horizon = args.horizon.unwrap_or(program.horizon);

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod check;
 mod cli;
 mod compare;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::New(args) => new::run(&args),
         Command::Oracle(args) => compare::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,11 +4,14 @@
 //! rewrites it.
 
 mod stmt;
+mod table;
 
 pub use stmt::{
     Bind, Block, Branch, Choose, Claim, Content, Form, Hold, Lease, Mode, Move, OPEN, Renew, Role,
     RunStmt, ServePlace, Serving, Stmt, StmtKind, Tell, Until,
 };
+
+pub use table::{File as TableFile, Only, Row, Rows, Table};
 
 use crate::source::Span;
 
@@ -90,6 +93,7 @@ pub enum Item {
     Gauge(Gauge),
     Share(Share),
     Slo(Slo),
+    Table(Box<Table>),
     Def(Box<Def>),
     Use(Use),
     Call(Call),
@@ -175,6 +179,7 @@ pub struct Program {
     pub gauges: Vec<Gauge>,
     pub share: Option<Share>,
     pub slo: Option<Slo>,
+    pub tables: Vec<Table>,
     /// The whole text.
     pub span: Span,
 }

@@ -143,6 +143,11 @@ codes! {
     E0604 "a trace without sessions"
     E0605 "a file that cannot be used"
     E0606 "files that use each other"
+    E0607 "a column that a file does not have"
+    E0608 "a malformed point of a table"
+    E0609 "a point given twice"
+    E0610 "a table without points"
+    E0611 "an unknown unit"
     E0699 "the intermediate representation refuses the program"
 
     W0701 "statements that are never reached"

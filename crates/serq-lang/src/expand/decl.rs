@@ -4,9 +4,10 @@ use super::body::Where;
 use super::{Expander, Scope};
 use crate::ast::{
     Arrive, ArriveLaw, Call, DefBody, Expr, Gauge, Item, Let, Name, Pool, Preempt, Program, Queue,
-    Run, Section, Serve, Share, Slo, Spill, Stage, StageKind, Step, StmtKind, TraceClause,
+    Run, Section, Serve, Share, Slo, Spill, Stage, StageKind, Step, StmtKind, Table, TraceClause,
     Workload,
 };
+use crate::diag::{Code, Diagnostic};
 use crate::parse::Side;
 
 impl<'d> Expander<'d, '_> {
@@ -68,9 +69,22 @@ impl<'d> Expander<'d, '_> {
                 let slo = Slo { bounds: bounds.collect(), span };
                 self.once(&mut program.slo, slo, span, "what requests must meet");
             }
+            Item::Table(table) => self.table(table, program),
             // Both are gone by now.
             Item::Def(_) | Item::Use(_) => {}
         }
+    }
+
+    /// A table stands outside of all definitions, so it is taken as it is.
+    fn table(&mut self, table: &'d Table, program: &mut Program) {
+        if let Some(def) = self.defs.get(&table.name.text) {
+            let message = format!("`{}` is defined as well", table.name.text);
+            let d = Diagnostic::new(Code::E0306, table.name.span, message)
+                .label(def.name.span, "first declared here")
+                .help("give it another name");
+            self.report(d);
+        }
+        program.tables.push(table.clone());
     }
 
     fn call_item(&mut self, call: &'d Call, scope: &Scope<'d>, program: &mut Program) {

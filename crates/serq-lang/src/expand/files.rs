@@ -1,7 +1,7 @@
 //! The files of a program.
 
 use super::Read;
-use crate::ast::{Item, Use};
+use crate::ast::{Item, Rows, TableFile, Use};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::source::{Source, Sources, Span};
 use crate::{Loader, Used, decode, library, parse};
@@ -19,7 +19,14 @@ pub(crate) fn read(sources: &mut Sources, load: &mut Loader<'_>, diags: &mut Dia
         None => return Read { items: Vec::new(), span: Span::default() },
     };
     let name = sources.get(0).map_or("", |s| s.name()).to_owned();
-    let mut files = Files { sources, load, diags, read: vec![(name, true)], items: Vec::new() };
+    let mut files = Files {
+        sources,
+        load,
+        diags,
+        read: vec![(name, true)],
+        tables: Vec::new(),
+        items: Vec::new(),
+    };
     files.take(parsed.items, 0);
     Read { items: files.items, span: parsed.span }
 }
@@ -30,6 +37,8 @@ struct Files<'f, 'l> {
     diags: &'f mut Diagnostics,
     /// The files that were begun, and whether they are still being read.
     read: Vec<(String, bool)>,
+    /// Texts of tables, by the file and the path they are named with.
+    tables: Vec<(usize, String, u32)>,
     items: Vec<Item>,
 }
 
@@ -39,10 +48,42 @@ impl Files<'_, '_> {
         for item in items {
             match item {
                 Item::Use(used) => self.used(&used, file),
+                Item::Table(mut table) => {
+                    if let Rows::File(rows) = &mut table.rows {
+                        self.table(rows, file);
+                    }
+                    self.items.push(Item::Table(table));
+                }
                 item => self.items.push(item),
             }
         }
         self.read[file].1 = false;
+    }
+
+    /// Reads the file of a table, once for all tables that name it.
+    fn table(&mut self, rows: &mut TableFile, file: usize) {
+        if let Some((.., number)) =
+            self.tables.iter().find(|(from, path, _)| *from == file && *path == rows.path)
+        {
+            rows.source = Some(*number);
+            return;
+        }
+        let from = self.read[file].0.clone();
+        match (self.load)(&from, &rows.path) {
+            Ok(found) => {
+                let number = self.sources.iter().count() as u32;
+                let text = decode(&found.text, number, self.diags);
+                self.sources.add(Source::new(found.name, text));
+                self.tables.push((file, rows.path.clone(), number));
+                rows.source = Some(number);
+            }
+            Err(why) => {
+                let message = format!("cannot read `{}`: {why}", rows.path);
+                let d = Diagnostic::new(Code::E0605, rows.path_span, message)
+                    .help("a path is relative to the file it is written in");
+                self.diags.push(d);
+            }
+        }
     }
 
     fn used(&mut self, used: &Use, file: usize) {

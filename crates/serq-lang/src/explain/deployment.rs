@@ -184,6 +184,66 @@ through others: what comes first would have no answer. Move what both need into 
         example: Words,
     },
     Entry {
+        code: Code::E0607,
+        text: "
+The first line of a table's file names its columns. The axes of the table, the column of its values
+and those of `where` are among them, spelt the same. This one is not.",
+        example: Words,
+    },
+    Entry {
+        code: Code::E0608,
+        text: "
+A point of a table is a finite number for each axis and one for the value. What cannot be read so is
+not left out, since a cost without it would be another; take the row out, or choose other rows with
+`where`. In the text, several coordinates stand in parentheses: (1, 16): 0.2.",
+        example: Program("
+table cost(tokens, batch) { (1, 1): 0.2, 16: 0.3 }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (cost(1, 1)); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0609,
+        text: "
+Two points have the same coordinates, so the table would have two values there. If a file holds several
+things, `where COLUMN = \"TEXT\"` chooses one; of repeated measurements keep the mean.",
+        example: Program("
+table cost(tokens) { 1: 0.2, 16: 0.3, 16: 0.4 }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (cost(1)); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0610,
+        text: "
+A table needs a point, better two on every axis. If it is of a file, no row of it has what `where` asks
+for.",
+        example: Program("
+table cost(tokens) {}
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (cost(1)); }
+run { horizon 10; }
+"),
+    },
+    Entry {
+        code: Code::E0611,
+        text: "
+`in` says what the values of a table are measured in: s, ms, us or ns. The table's values are then
+seconds. Without it they are what the table has.",
+        example: Program("
+table cost(tokens) in minutes { 1: 0.2, 16: 0.3 }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (cost(1)); }
+run { horizon 10; }
+"),
+    },
+    Entry {
         code: Code::E0699,
         text: "
 The checks that every program passes before it runs, text or JSON, found something that the text's own

@@ -46,7 +46,7 @@ run { horizon 10; }
         text: "
 Functions: min max abs floor ceil sqrt exp ln pow; of a stage queue busy work est_lambda est_rho
 est_wait price; of a pool used free cachedin holders queued; of a step stage budget_left. A name with
-`~` in front is a distribution.",
+`~` in front is a distribution. A `table` is called like a function.",
         example: Program("
 stage s : fifo;
 workload { arrive poisson(1); }
@@ -94,7 +94,7 @@ run { horizon 10; }
         code: Code::E0308,
         text: "
 `inf` and the variables of the language (now size age last queued n nres ndec kvb kvp ntok npre attn
-decoding admission remaining) are not names for constants.",
+ctxb ctxp nchunk decoding admission remaining) are not names for constants.",
         example: Program("
 let now = 3;
 stage s : fifo;
@@ -120,7 +120,7 @@ run { horizon 10; }
         text: "
 A variable exists at its moments only: size, age, last and queued while a cached prefix is judged for
 eviction; n in the capacity of a ps stage; nres, ndec, kvb and kvp in a budget, chunk, cost or serving
-key; ntok, npre and attn in a cost; decoding, admission and remaining in a serving key; now everywhere.",
+key; ntok, npre, attn, ctxb, ctxp and nchunk in a cost; decoding, admission and remaining in a serving key; now everywhere.",
         example: Program("
 stage s : fifo;
 workload { arrive poisson(1); }

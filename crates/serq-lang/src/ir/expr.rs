@@ -22,6 +22,8 @@ pub enum CExpr {
     Binary(Binary, Box<CExpr>, Box<CExpr>),
     /// `c ? a : b`; only the arm taken is evaluated.
     Cond(Box<CExpr>, Box<CExpr>, Box<CExpr>),
+    /// What table number so and so of [`super::Program::tables`] says at a place.
+    Table(usize, Vec<CExpr>),
 }
 
 /// A pool or stage: member `index` of the `count` entries from `base` on. Without an index the
@@ -94,6 +96,13 @@ pub enum Ctx {
     Npre,
     /// Sum over prefill chunks of `n * (position + n / 2)`.
     Attn,
+    /// Tokens of context that the decodes scheduled read: over them, the position behind the token.
+    Ctxb,
+    /// Context that the prefill chunks scheduled read: sum of `n * position`, the position before the
+    /// chunk.
+    Ctxp,
+    /// Prefill chunks scheduled.
+    Nchunk,
     /// 1 if the resident judged decodes.
     Decoding,
     /// Admission number of the resident judged; in a statement or queue key, the session's latest.
@@ -106,7 +115,7 @@ pub enum Ctx {
 
 impl Ctx {
     /// Every variable, in declaration order.
-    pub const ALL: [Ctx; 17] = [
+    pub const ALL: [Ctx; 20] = [
         Ctx::Now,
         Ctx::Size,
         Ctx::Age,
@@ -120,6 +129,9 @@ impl Ctx {
         Ctx::Ntok,
         Ctx::Npre,
         Ctx::Attn,
+        Ctx::Ctxb,
+        Ctx::Ctxp,
+        Ctx::Nchunk,
         Ctx::Decoding,
         Ctx::Admission,
         Ctx::Remaining,
@@ -142,6 +154,9 @@ impl Ctx {
             Ctx::Ntok => "ntok",
             Ctx::Npre => "npre",
             Ctx::Attn => "attn",
+            Ctx::Ctxb => "ctxb",
+            Ctx::Ctxp => "ctxp",
+            Ctx::Nchunk => "nchunk",
             Ctx::Decoding => "decoding",
             Ctx::Admission => "admission",
             Ctx::Remaining => "remaining",
@@ -361,7 +376,7 @@ impl CExpr {
     pub fn for_children<'a>(&'a self, f: &mut dyn FnMut(&'a CExpr)) {
         match self {
             CExpr::Num(_) | CExpr::Attr(_) | CExpr::Ctx(_) => {}
-            CExpr::Sample(_, args) => args.iter().for_each(f),
+            CExpr::Sample(_, args) | CExpr::Table(_, args) => args.iter().for_each(f),
             CExpr::Call(_, args) => {
                 for arg in args {
                     match arg {

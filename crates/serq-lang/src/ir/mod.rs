@@ -20,6 +20,7 @@ pub mod program;
 pub mod slo;
 pub mod span;
 pub mod stmt;
+pub mod table;
 pub mod validate;
 mod version;
 mod walk;
@@ -34,6 +35,7 @@ pub use program::{
 pub use slo::Slo;
 pub use span::{Place, Span, Spans};
 pub use stmt::{Bind, CHold, CRenew, CRun, CSegment, CStmt, CTell, Claim, RunMode};
+pub use table::{CTable, Grid, Outside};
 pub use validate::{IrError, Moment, validate};
 pub use version::version_needed;
 

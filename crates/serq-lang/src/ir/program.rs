@@ -6,6 +6,7 @@ use super::expr::CExpr;
 use super::num;
 use super::span::Spans;
 use super::stmt::CStmt;
+use super::table::CTable;
 
 /// Index into [`Program::attrs`].
 pub type Slot = usize;
@@ -73,6 +74,9 @@ pub struct Program {
     /// State that is averaged over time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gauges: Vec<CGauge>,
+    /// Functions given by measured points.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<CTable>,
     /// Source positions; absent in a program written by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spans: Option<Spans>,
@@ -438,6 +442,7 @@ impl Program {
             share: None,
             slo: None,
             gauges: Vec::new(),
+            tables: Vec::new(),
             spans: None,
         }
     }

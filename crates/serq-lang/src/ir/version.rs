@@ -61,6 +61,7 @@ fn uses_six(p: &Program) -> bool {
         || p.share.is_some()
         || p.slo.is_some()
         || !p.gauges.is_empty()
+        || !p.tables.is_empty()
         || (p.horizon == f64::INFINITY && p.is_finite())
         || reads_six(p)
 }
@@ -74,7 +75,8 @@ fn reads_six(p: &Program) -> bool {
                 CExpr::Call(fun, _) => {
                     matches!(fun, Fun::Taking | Fun::Owed | Fun::Mine | Fun::Share)
                 }
-                CExpr::Ctx(var) => *var == Ctx::Admission && moment != Moment::Serve,
+                CExpr::Ctx(Ctx::Admission) => moment != Moment::Serve,
+                CExpr::Ctx(var) => matches!(var, Ctx::Ctxb | Ctx::Ctxp | Ctx::Nchunk),
                 _ => false,
             };
         });

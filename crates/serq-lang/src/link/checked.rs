@@ -36,6 +36,7 @@ impl Linker<'_> {
             "step-fenced" => Code::E0440,
             "slo" => Code::E0441,
             "gauge" => Code::E0428,
+            "table" => Code::E0610,
             "gap" => Code::E0408,
             "lease-pool" => Code::E0417,
             "arrival" => Code::E0408,
@@ -65,6 +66,7 @@ impl Linker<'_> {
             ("arrival", _) => {
                 tree.workload.as_ref().and_then(|w| w.arrive.as_ref()).map(|a| a.span)
             }
+            ("tables", &[at, ..]) => tree.tables.get(at).map(|t| t.name.span),
             ("gauges", &[at, ..]) => tree.gauges.get(at).map(|g| g.name.span),
             _ => None,
         };

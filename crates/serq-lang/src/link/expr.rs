@@ -9,7 +9,7 @@ use crate::source::Span;
 
 /// What stands in for an expression that was wrong. Nothing is linked once an error was reported,
 /// so the value is never used.
-const WRONG: CExpr = CExpr::Num(1.0);
+pub(super) const WRONG: CExpr = CExpr::Num(1.0);
 
 fn op(op: BinaryOp) -> Binary {
     match op {
@@ -61,7 +61,7 @@ impl<'a> Linker<'a> {
         linked
     }
 
-    fn node(&mut self, e: &'a Expr, place: Place) -> CExpr {
+    pub(super) fn node(&mut self, e: &'a Expr, place: Place) -> CExpr {
         self.nodes += 1;
         if self.nodes > MAX_NODES {
             let d = Diagnostic::new(Code::E0425, e.span, "the program's expressions are too large")
@@ -107,7 +107,7 @@ impl<'a> Linker<'a> {
     }
 
     /// A computed constant, if it is a number at all.
-    fn folded(&mut self, value: f64, span: Span) -> CExpr {
+    pub(super) fn folded(&mut self, value: f64, span: Span) -> CExpr {
         if value.is_nan() {
             let d = Diagnostic::new(Code::E0426, span, "this has no value")
                 .help("0 / 0, inf - inf, 0 * inf, ln or sqrt of a negative number have none");
@@ -164,8 +164,10 @@ impl<'a> Linker<'a> {
 
     fn call(&mut self, name: &Name, args: &'a [Arg], span: Span, place: Place) -> CExpr {
         let Some(fun) = Fun::ALL.into_iter().find(|f| f.name() == name.text) else {
-            self.unknown_function(name);
-            return WRONG;
+            return self.table_call(name, args, span, place).unwrap_or_else(|| {
+                self.unknown_function(name);
+                WRONG
+            });
         };
         if !fun.is_arithmetic() && place.moment.is_none() {
             let message = format!("a constant cannot read `{}`", fun.name());
@@ -203,8 +205,8 @@ impl<'a> Linker<'a> {
     fn unknown_function(&mut self, name: &Name) {
         let names = Fun::ALL.map(Fun::name);
         let message = format!("unknown function `{}`", name.text);
-        let mut d = Diagnostic::new(Code::E0304, name.span, message)
-            .did_you_mean(closest(&name.text, names));
+        let near = closest(&name.text, names.into_iter().chain(self.table_names_known()));
+        let mut d = Diagnostic::new(Code::E0304, name.span, message).did_you_mean(near);
         if Dist::ALL.into_iter().any(|dist| dist.name() == name.text) {
             d = d.help(format!("to draw from a distribution, write ~{}(...)", name.text));
         } else if self.pools.get(&name.text).is_some() || self.stages.get(&name.text).is_some() {

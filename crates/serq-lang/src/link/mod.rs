@@ -8,6 +8,7 @@
 
 mod booking;
 mod checked;
+mod csv;
 mod decl;
 mod expr;
 mod fold;
@@ -17,6 +18,7 @@ mod names;
 mod options;
 mod place;
 mod stmt;
+mod table;
 
 use std::collections::BTreeMap;
 
@@ -53,6 +55,7 @@ pub(crate) fn link(
         consts: BTreeMap::new(),
         pools: Families::default(),
         stages: Families::default(),
+        tables: Vec::new(),
         names: names::Names::default(),
         binds: None,
         bodies: Vec::new(),
@@ -65,6 +68,7 @@ pub(crate) fn link(
         statements: 0,
     };
     linker.attributes(tree);
+    linker.table_list(&tree.tables, sources);
     linker.lets(&tree.lets, overrides);
     linker.clashes();
     linker.families(tree);
@@ -137,6 +141,7 @@ struct Linker<'a> {
     consts: BTreeMap<String, Const>,
     pools: Families,
     stages: Families,
+    tables: Vec<table::Known>,
     names: names::Names,
     /// The bindings of the header being linked.
     binds: Option<names::Binds<'a>>,

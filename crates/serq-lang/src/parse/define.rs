@@ -42,10 +42,10 @@ impl Parser<'_> {
         self.braces(|p| {
             if p.at_item() {
                 let word = p.token().span;
-                if matches!(p.word(), "def" | "use") {
+                if matches!(p.word(), "def" | "use" | "table") {
                     let message = format!("`{}` inside a definition", p.word());
                     let d = Diagnostic::new(Code::E0107, word, message)
-                        .help("definitions and files stand outside of all blocks");
+                        .help("definitions, files and tables stand outside of all blocks");
                     return Err(p.report(d));
                 }
                 if let Some(other) = block.iter().find(|s| !is_call(s)) {

@@ -11,9 +11,9 @@ use crate::lex::Tok;
 use crate::source::Span;
 
 /// The words that begin a declaration.
-pub(super) const ITEMS: [&str; 12] = [
-    "let", "pool", "stage", "workload", "session", "server", "run", "gauge", "share", "slo", "def",
-    "use",
+pub(super) const ITEMS: [&str; 13] = [
+    "let", "pool", "stage", "workload", "session", "server", "run", "gauge", "share", "slo",
+    "table", "def", "use",
 ];
 const POOL_OPTIONS: [&str; 8] =
     ["cap", "block", "evict", "preempt", "queue", "admit", "spill", "shared"];
@@ -107,6 +107,10 @@ impl Parser<'_> {
             "slo" => {
                 self.bump();
                 Item::Slo(self.slo(word)?)
+            }
+            "table" => {
+                self.bump();
+                Item::Table(Box::new(self.table()?))
             }
             "def" => Item::Def(Box::new(self.def()?)),
             "use" => Item::Use(self.use_clause()?),

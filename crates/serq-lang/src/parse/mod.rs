@@ -14,6 +14,7 @@ mod hold;
 mod item;
 mod stmt;
 mod structure;
+mod table;
 mod workload;
 
 pub(crate) use item::described_twice;

@@ -50,7 +50,7 @@ pub fn references_are_holders(pool: &Pool, holders: &[&Holder]) -> Result<(), St
         held[b as usize] += 1;
     }
     for (b, (block, held)) in pool.blocks.iter().zip(held).enumerate() {
-        same(format!("references of block {b}"), block.refs, held)?;
+        same(format_args!("references of block {b}"), block.refs, held)?;
     }
     Ok(())
 }
@@ -78,7 +78,7 @@ pub fn copies_are_carriers(pool: &Pool, _: &[&Holder]) -> Result<(), String> {
     let mut copies = 0;
     for (id, node) in pool.table.live() {
         for b in walk(&pool.copy_links, node.copies, pool.blocks.len())? {
-            same(format!("content of block {b}"), pool.blocks[b as usize].content, id)?;
+            same(format_args!("content of block {b}"), pool.blocks[b as usize].content, id)?;
             copies += 1;
         }
     }
@@ -102,10 +102,10 @@ pub fn contents_are_needed(pool: &Pool, _: &[&Holder]) -> Result<(), String> {
     }
     let mut live = 0;
     for (id, node) in pool.table.live() {
-        same(format!("references of content {id}"), node.refs, needed[id as usize])?;
+        same(format_args!("references of content {id}"), node.refs, needed[id as usize])?;
         if id != ROOT {
             live += 1;
-            same(format!("content {id} is in the index"), pool.table.indexed(id), true)?;
+            same(format_args!("content {id} is in the index"), pool.table.indexed(id), true)?;
         }
     }
     same("contents in the index", pool.table.indexed_count(), live)
@@ -119,7 +119,7 @@ pub fn holders_hold_prefixes(pool: &Pool, holders: &[&Holder]) -> Result<(), Str
         for (i, &b) in holder.blocks.iter().enumerate() {
             let content = pool.blocks[b as usize].content;
             if i >= holder.registered {
-                same(format!("content of the unregistered block {b}"), content, NONE)?;
+                same(format_args!("content of the unregistered block {b}"), content, NONE)?;
                 continue;
             }
             if content == NONE || !pool.table.extends(content, from) {
@@ -127,7 +127,7 @@ pub fn holders_hold_prefixes(pool: &Pool, holders: &[&Holder]) -> Result<(), Str
             }
             let depth = (i as u64 + 1) * u64::from(pool.block);
             same(
-                format!("tokens before the end of block {b}"),
+                format_args!("tokens before the end of block {b}"),
                 pool.table.node(content).depth,
                 depth,
             )?;

@@ -1,9 +1,9 @@
 //! From the IR's trees to flat code.
 
-use serq_lang::ir::{CArg, CExpr, CRef, Ctx, Fun, FunArg, Unary};
+use serq_lang::ir::{CArg, CExpr, CRef, CTable, Ctx, Fun, FunArg, Grid, Unary};
 
 use super::eval::{binary, math, math2};
-use super::{Code, Expr, Node, Ref};
+use super::{Code, Expr, Node, Ref, Table};
 
 /// Builds the code of a validated program.
 #[derive(Debug, Default)]
@@ -14,6 +14,24 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
+    /// For expressions that may call these tables.
+    pub(crate) fn new(tables: &[CTable]) -> Self {
+        let mut builder = Builder::default();
+        builder.code.tables = tables
+            .iter()
+            .map(|t| Table {
+                grid: Grid::new(t),
+                about: CTable {
+                    points: Vec::new(),
+                    name: t.name.clone(),
+                    axes: t.axes.clone(),
+                    ..*t
+                },
+            })
+            .collect();
+        builder
+    }
+
     pub(crate) fn expr(&mut self, e: &CExpr) -> Expr {
         let node = self.node(e);
         self.push(node)
@@ -65,6 +83,12 @@ impl Builder {
                 Node::Sample(*dist, first, second)
             }
             CExpr::Call(fun, args) => self.call(*fun, args),
+            CExpr::Table(table, args) => {
+                let args: Vec<u32> = args.iter().map(|a| self.child(a)).collect();
+                let first = self.code.args.len() as u32;
+                self.code.args.extend(args);
+                Node::Table(*table as u32, first)
+            }
             CExpr::Unary(op, a) => {
                 let a = self.child(a);
                 match (op, self.num(a)) {

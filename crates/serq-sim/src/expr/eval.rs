@@ -2,7 +2,7 @@
 
 use serq_lang::ir::{Binary, Ctx, Fun};
 
-use super::{Code, Expr, Node, Ref};
+use super::{Code, Expr, MAX_AXES, Node, Ref, Table};
 use crate::error::{Reason, Result};
 use crate::rng::{Rng, dist};
 use crate::world::World;
@@ -126,12 +126,38 @@ impl Code {
                 let n = self.arg(n, w, env, rng)?;
                 w.share(self, stage, n, rng)?
             }
+            Node::Table(table, first) => self.table(table, first, w, env, rng)?,
             Node::Price(r, hit, more) => {
                 let stage = self.resolve(r, w, env, rng)?;
                 let hit = self.arg(hit, w, env, rng)?;
                 let more = self.arg(more, w, env, rng)?;
                 w.price(stage, hit, more)
             }
+        })
+    }
+}
+
+impl Code {
+    fn table(
+        &self,
+        table: u32,
+        first: u32,
+        w: &World,
+        env: &Env<'_>,
+        rng: &mut Rng,
+    ) -> Result<f64> {
+        let Table { grid, about } = &self.tables[table as usize];
+        let mut at = [0.0; MAX_AXES];
+        let axes = grid.axes();
+        for (k, place) in at[..axes].iter_mut().enumerate() {
+            *place = self.arg(self.args[first as usize + k], w, env, rng)?;
+        }
+        grid.value(&at[..axes]).map_err(|unread| {
+            Reason::new(
+                "table",
+                format!("the table `{}` has no value here: {}", about.name, unread.describe(about)),
+                "measure there, or let the table go on: `outside extend`, `outside clamp`",
+            )
         })
     }
 }

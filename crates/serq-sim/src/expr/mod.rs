@@ -11,7 +11,8 @@ mod eval;
 pub(crate) use compile::Builder;
 pub(crate) use eval::{Env, NO_VARS, Vars};
 
-use serq_lang::ir::{Binary, Dist, Fun};
+use serq_lang::ir::table::MAX_AXES;
+use serq_lang::ir::{Binary, CTable, Dist, Fun, Grid};
 
 /// A compiled expression: its root in [`Code::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub(crate) enum Node {
     /// An observable of a stage.
     Stage(Fun, Ref),
     Price(Ref, u32, u32),
+    /// A table's value: its number, and where its arguments are in [`Code::args`].
+    Table(u32, u32),
     /// Number of the session's latest admission.
     Admission,
     /// What an amount would take of a pool.
@@ -52,10 +55,20 @@ pub(crate) enum Node {
     Share(Ref, u32),
 }
 
+/// A table, prepared; `about` has its names and no points.
+#[derive(Debug)]
+struct Table {
+    grid: Grid,
+    about: CTable,
+}
+
 /// Every expression of a program.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
     pub(crate) nodes: Vec<Node>,
+    /// Arguments of calls of tables.
+    args: Vec<u32>,
+    tables: Vec<Table>,
     /// Whether some expression reads a stage's online estimates.
     pub(crate) reads_estimates: bool,
 }

@@ -17,7 +17,7 @@ use crate::stage::coast;
 pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec<Option<Expr>>) {
     let mut c = Compiler {
         ir,
-        b: Builder::default(),
+        b: Builder::new(&ir.tables),
         ops: Vec::new(),
         origin: Vec::new(),
         tracks: tracks(ir),

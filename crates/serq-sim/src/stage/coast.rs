@@ -36,7 +36,7 @@ pub(crate) struct Coasting {
     budget: Option<f64>,
     /// Whether the chunk is a constant.
     constant_chunk: bool,
-    /// Whether the cost depends on the context variables alone.
+    /// Whether the cost depends on context variables alone that stay as long as no allocation grows.
     steady_cost: bool,
 }
 
@@ -67,7 +67,9 @@ impl Coasting {
         Self {
             budget: if still && !step.ahead { step.budget.as_num() } else { None },
             constant_chunk: step.chunk.as_num().is_some(),
-            steady_cost: reads_only(&step.cost, &|fun| fun.is_arithmetic(), &|var| var != Ctx::Now),
+            steady_cost: reads_only(&step.cost, &|fun| fun.is_arithmetic(), &|var| {
+                !matches!(var, Ctx::Now | Ctx::Ctxb)
+            }),
         }
     }
 }

@@ -362,20 +362,32 @@ impl Engine<'_> {
         let mut vars = NO_VARS;
         let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return vars };
         let memory = self.w.plans[stage as usize].as_ref().and_then(|p| p.memory);
-        let (mut decoders, mut kvb, mut kvp, mut tokens, mut prefilled) =
-            (0u32, 0.0, 0.0, 0.0, 0.0);
+        let (mut decoders, mut chunks) = (0u32, 0u32);
+        let (mut kvb, mut kvp, mut tokens, mut prefilled) = (0.0, 0.0, 0.0, 0.0);
+        let (mut ctxb, mut ctxp) = (0.0, 0.0);
         for &(id, n) in &step.assigned {
             let job = &self.w.jobs[id as usize];
             let held = self.w.held(job.session, memory);
+            // Behind the tokens, which are scheduled.
+            let position = match (job.session, job.growing) {
+                (Some(s), Some(k)) => self.w.sessions[s as usize].claims[k as usize].position,
+                _ => n,
+            };
             tokens += n;
             if !job.prefilled(n) {
                 decoders += 1;
                 kvb += held;
+                ctxb += position;
             } else {
                 prefilled += n;
                 kvp += held;
+                ctxp += n * (position - n);
+                chunks += 1;
             }
         }
+        vars[Ctx::Ctxb as usize] = ctxb;
+        vars[Ctx::Ctxp as usize] = ctxp;
+        vars[Ctx::Nchunk as usize] = f64::from(chunks);
         vars[Ctx::Nres as usize] = step.residents.len() as f64;
         vars[Ctx::Ndec as usize] = f64::from(decoders);
         vars[Ctx::Kvb as usize] = kvb;

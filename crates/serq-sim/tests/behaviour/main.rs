@@ -12,5 +12,6 @@ mod requests;
 mod scenarios;
 mod six;
 mod support;
+mod tables;
 mod theory;
 mod vllm;

@@ -67,10 +67,16 @@ impl Writer<'_> {
             "by (used(kv) - remaining)",
             "exclusive prefill",
         ]);
-        let cost = self.pick(&["1", "0.25 + ntok / 8", "max(0.5, kvb / 16 + attn / 100)"]);
+        let cost = self.pick(&[
+            "1",
+            "0.25 + ntok / 8",
+            "max(0.5, kvb / 16 + attn / 100)",
+            "measured(ntok, ctxb) + (ctxp + nchunk) / 64",
+        ]);
         let _ = writeln!(
             self.out,
-            "stage E : step {{ budget {budget}; chunk {chunk}; cost {cost}; memory kv; serve {serve}; }}
+            "table measured(tokens, context) {{ (1, 0): 0.5, (1, 9): 0.75, (12, 3): 1, (12, 40): 1.5 }}
+             stage E : step {{ budget {budget}; chunk {chunk}; cost {cost}; memory kv; serve {serve}; }}
              stage link : ps (min(n, 2)); stage disk : fifo (2); stage tool : delay;"
         );
         let arrive = self.pick(&["poisson (2)", "closed (10)", "batch (20)"]);

@@ -270,6 +270,19 @@ run { horizon 100; }
 ",
     },
     Fault {
+        code: "table",
+        text: "A table was read where nothing was measured, and it says `outside refuse`; or an argument was
+infinite or no number. Measure there, or let the table go on: `outside extend` as straight as between
+the last two points, `outside clamp` with the last value.",
+        program: "
+table cost(tokens) outside refuse { 1: 0.2, 16: 0.3 }
+stage s : fifo;
+workload { arrive poisson(1); }
+session { run s (cost(1 + serial)); }
+run { horizon 100; }
+",
+    },
+    Fault {
         code: "until",
         text: "The time of an `until` is no number. It is a time of the clock, `now + 5` for in five seconds, `inf` for never.",
         program: "

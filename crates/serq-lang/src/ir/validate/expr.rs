@@ -65,6 +65,7 @@ impl Check<'_> {
                 }
             }
             CExpr::Call(fun, args) => self.call(*fun, args, moment, at),
+            CExpr::Table(table, args) => self.table(*table, args, at),
             _ => {}
         }
     }

@@ -13,6 +13,7 @@ mod moment;
 mod progress;
 mod shared;
 mod stmt;
+mod table;
 
 use std::fmt;
 
@@ -142,6 +143,7 @@ impl Check<'_> {
         self.arrival();
         self.gauges();
         self.slo();
+        self.tables();
         self.trace();
         self.hidden_list();
         self.statements();

@@ -74,7 +74,9 @@ impl Moment {
             Ctx::Nres | Ctx::Ndec | Ctx::Kvb | Ctx::Kvp => {
                 matches!(self, Moment::Budget | Moment::Step | Moment::Serve)
             }
-            Ctx::Ntok | Ctx::Npre | Ctx::Attn => self == Moment::Step,
+            Ctx::Ntok | Ctx::Npre | Ctx::Attn | Ctx::Ctxb | Ctx::Ctxp | Ctx::Nchunk => {
+                self == Moment::Step
+            }
             Ctx::Decoding => matches!(self, Moment::Serve | Moment::Victim),
             Ctx::Admission => matches!(
                 self,
