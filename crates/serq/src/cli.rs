@@ -106,7 +106,29 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
+    Figures(FiguresArgs),
     Replays(ReplaysArgs),
+}
+
+/// Simulate tables of published figures again
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  serq bench figures                         all of them, which takes a while
+  serq bench figures --seeds 1 --horizon 500 a quick look, which is not judged
+  serq bench figures --markdown > figures.md
+
+Exit code 1 if a figure is further from its reference than its table allows.")]
+pub(crate) struct FiguresArgs {
+    /// Which tables; all of them if none is named
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// At most so many seeds
+    #[arg(long, value_name = "N")]
+    pub(crate) seeds: Option<u64>,
+    /// Simulated seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) horizon: Option<f64>,
 }
 
 /// Replay recorded runs of real engines and compare latencies

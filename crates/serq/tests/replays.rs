@@ -86,3 +86,18 @@ fn the_program_runs_by_itself() {
     assert_eq!(report["requests"]["count"], 100, "every request is answered");
     assert_ne!(first, run(&["--tables", "examples/replays/rtxpro6000/"]));
 }
+
+/// The other figures of the frame: short of time they are shown and not judged.
+#[test]
+fn published_figures_are_shown() {
+    let out = serq(&["bench", "figures", "nothing"]);
+    let errors = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.code() == Some(2) && errors.contains("there are"), "{errors}");
+    let name = errors.rsplit("there are ").next().and_then(|l| l.split(',').next()).expect("one");
+    let quick = ["bench", "figures", name, "--seeds", "1", "--horizon", "30", "--json"];
+    let out = serq(&quick);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let all: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(all[0]["name"], name);
+    assert!(all[0]["rows"].as_array().is_some_and(|rows| !rows.is_empty()));
+}

@@ -3,6 +3,7 @@
 //! Every one has the same frame: it computes a [`Sheet`] of rows, which is shown as text, as Markdown for a
 //! document, or as JSON for a script; what it asserts, it fails on.
 
+mod figures;
 mod replays;
 mod sheet;
 
@@ -20,6 +21,7 @@ struct Found {
 
 pub(crate) fn run(args: &BenchArgs) -> Done {
     let found = match &args.command {
+        BenchCommand::Figures(args) => figures::run(args)?,
         BenchCommand::Replays(args) => replays::run(args)?,
     };
     let text = if args.json {
