@@ -82,6 +82,7 @@ impl fmt::Display for Report {
         let all = if *complete { "all of them" } else { "not all" };
         writeln!(f, "{states} states ({all}), {steps} steps, depth {depth}, {ends} ends")?;
         match found {
+            None if !complete => writeln!(f, "no rule broken so far, which is no proof"),
             None => {
                 writeln!(f, "no rule broken; settled at most {longest} steps after the last fault")
             }
