@@ -1,5 +1,6 @@
 //! What programs do: text in, exact numbers out.
 
+mod bookings;
 mod engines;
 mod examples;
 mod notes;
