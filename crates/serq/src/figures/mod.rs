@@ -56,6 +56,9 @@ pub struct Row {
     pub sets: &'static [&'static str],
     /// One per column; not a number where there is none.
     pub reference: &'static [f64],
+    /// How far the reference itself may be from its own mean, one per column or none: allowed on
+    /// top of [`Column::within`].
+    pub noise: &'static [f64],
 }
 
 /// A table that was run.
@@ -89,16 +92,24 @@ impl Figures {
         }
     }
 
+    /// How far off a cell may be, as a part of its reference. `None`: it is not judged.
+    pub fn allowed(&self, row: usize, column: usize) -> Option<f64> {
+        let within = self.table.columns[column].within?;
+        let Row { noise, reference, .. } = &self.table.rows[row];
+        let noise = noise.get(column).filter(|noise| **noise > 0.0);
+        Some(within + noise.map_or(0.0, |noise| noise / reference[column]))
+    }
+
     /// Every cell that is too far off, every order that is another one.
     pub fn misses(&self) -> Vec<Miss> {
         let rows = 0..self.table.rows.len();
         let mut misses = Vec::new();
         for (column, spec) in self.table.columns.iter().enumerate() {
-            if let Some(within) = spec.within {
-                let far =
-                    |row: &usize| self.off(*row, column).is_some_and(|off| !(off.abs() <= within));
-                misses.extend(rows.clone().filter(far).map(|row| Miss::Far { row, column }));
-            }
+            let far = |row: &usize| match (self.off(*row, column), self.allowed(*row, column)) {
+                (Some(off), Some(allowed)) => !(off.abs() <= allowed),
+                _ => false,
+            };
+            misses.extend(rows.clone().filter(far).map(|row| Miss::Far { row, column }));
             if spec.ordered {
                 let reference = |row: usize| self.table.rows[row].reference[column];
                 for first in rows.clone() {

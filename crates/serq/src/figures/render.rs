@@ -50,14 +50,13 @@ fn words(figures: &Figures, miss: &Miss) -> String {
     let table = figures.table;
     match *miss {
         Miss::Far { row, column } => {
-            let (row, column, off) =
-                (&table.rows[row], &table.columns[column], figures.off(row, column));
+            let (off, allowed) = (figures.off(row, column), figures.allowed(row, column));
             format!(
                 "{}, {}: {:+.1}% off, {:.1}% allowed",
-                row.label,
-                column.name,
+                table.rows[row].label,
+                table.columns[column].name,
                 100.0 * off.unwrap_or(f64::NAN),
-                100.0 * column.within.unwrap_or(f64::NAN),
+                100.0 * allowed.unwrap_or(f64::NAN),
             )
         }
         Miss::Order { column, first, second } => format!(

@@ -38,9 +38,9 @@ static SMALL: Table = Table {
         Column { name: "b", of: |_| 0.0, within: None, ordered: false },
     ],
     rows: &[
-        Row { label: "one", sets: &[], reference: &[100.0, f64::NAN] },
-        Row { label: "two", sets: &[], reference: &[103.0, 7.0] },
-        Row { label: "three", sets: &[], reference: &[0.0, 7.0] },
+        Row { label: "one", sets: &[], reference: &[100.0, f64::NAN], noise: &[] },
+        Row { label: "two", sets: &[], reference: &[103.0, 7.0], noise: &[2.0, 0.0] },
+        Row { label: "three", sets: &[], reference: &[0.0, 7.0], noise: &[] },
     ],
 };
 
@@ -55,6 +55,9 @@ fn what_is_too_far_off_or_in_another_order_is_named() {
     check([100.0, 103.0, 0.0], &[]);
     check([104.9, 105.0, 0.04], &[]);
     check([105.1, 108.0, 0.0], &[far(0)]);
+    // The reference of the second may be 2 off by itself.
+    check([104.0, 110.0, 0.0], &[]);
+    check([104.0, 110.2, 0.0], &[far(1)]);
     check([104.0, 103.0, 0.06], &[far(2), order(0, 1)]);
     check([f64::NAN, 103.0, 0.0], &[far(0), order(0, 1), order(2, 0)]);
     let figures =
@@ -74,7 +77,7 @@ fn what_is_too_far_off_or_in_another_order_is_named() {
 fn a_program_that_does_not_link_says_so() {
     static BROKEN: Table = Table {
         program: ("small.sq", "pool kv { cap 1; }\n"),
-        rows: &[Row { label: "one", sets: &["no=1"], reference: &[1.0, 1.0] }],
+        rows: &[Row { label: "one", sets: &["no=1"], reference: &[1.0, 1.0], noise: &[] }],
         ..Table {
             name: "broken",
             title: "",
