@@ -3,11 +3,11 @@
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serq::cores;
 use serq_lang::ir::Program;
 use serq_sim::{
     Iteration, Observer, Options, Progress, Report, Request, RunError, SERIOUS, Sample,
@@ -64,7 +64,6 @@ struct Shared<'a> {
     args: &'a RunArgs,
     program: &'a Program,
     seeds: &'a [u64],
-    next: AtomicUsize,
     failed: AtomicBool,
     /// Parts done of each run.
     parts: Vec<AtomicU64>,
@@ -84,42 +83,27 @@ fn simulate(args: &RunArgs, loaded: &Loaded, seeds: &[u64]) -> Done<Vec<Report>>
         args,
         program: &loaded.program,
         seeds,
-        next: AtomicUsize::new(0),
         failed: AtomicBool::new(false),
         parts: seeds.iter().map(|_| AtomicU64::new(0)).collect(),
         bar: bar(seeds.len() as u64 * PARTS),
         began: Instant::now(),
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(seeds.len());
-    let results: Vec<Mutex<Option<Result<Report, Stopped>>>> =
-        seeds.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..cores {
-            scope.spawn(|| {
-                loop {
-                    let at = shared.next.fetch_add(1, Ordering::Relaxed);
-                    if at >= seeds.len() || shared.failed.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let result = one(&shared, at);
-                    shared.failed.fetch_or(result.is_err(), Ordering::Relaxed);
-                    if let Ok(mut slot) = results[at].lock() {
-                        *slot = Some(result);
-                    }
-                }
-            });
-        }
+    let results = cores::on_all(seeds.len(), |at| {
+        let result = one(&shared, at);
+        // Those under way stop too.
+        shared.failed.fetch_or(result.is_err(), Ordering::Relaxed);
+        result
     });
     shared.bar.finish_and_clear();
     let mut reports = Vec::new();
-    for (slot, seed) in results.into_iter().zip(seeds) {
-        match slot.into_inner() {
-            Ok(Some(Ok(report))) => reports.push(report),
-            Ok(Some(Err(Stopped::Files(path, e)))) => {
+    for (result, seed) in results.into_iter().zip(seeds) {
+        match result {
+            Some(Ok(report)) => reports.push(report),
+            Some(Err(Stopped::Files(path, e))) => {
                 let text = format!("error: cannot write samples into {}: {e}", path.display());
                 return Err(Failure::program(text));
             }
-            Ok(Some(Err(Stopped::Run(error)))) => {
+            Some(Err(Stopped::Run(error))) => {
                 let mut failure = fault::failure(&error, &args.input.file, &loaded.sources);
                 if seeds.len() > 1 {
                     failure.text.push_str(&format!("this was the run with seed {seed}\n"));
@@ -127,10 +111,7 @@ fn simulate(args: &RunArgs, loaded: &Loaded, seeds: &[u64]) -> Done<Vec<Report>>
                 return Err(failure);
             }
             // Not begun, because another run failed; that one is reported.
-            Ok(None) => {}
-            Err(_) => {
-                return Err(Failure::program("error: a run broke off; this is a fault of serq"));
-            }
+            None => {}
         }
     }
     Ok(reports)
@@ -170,7 +151,8 @@ impl Shared<'_> {
     }
 }
 
-fn bar(length: u64) -> ProgressBar {
+/// A bar on a terminal, nothing elsewhere.
+pub(crate) fn bar(length: u64) -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
     } else {

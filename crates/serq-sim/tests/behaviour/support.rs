@@ -1,7 +1,7 @@
 //! Shared by the tests: from text to a run, and the samples of it.
 
 use serq_lang::ir::Program;
-use serq_sim::{Observer, Options, Report, Request, RunError, Sample};
+use serq_sim::{NoObserver, Observer, Options, Report, Request, RunError, Sample};
 
 /// Compiles a program that must be valid.
 #[track_caller]
@@ -114,4 +114,19 @@ impl Run {
     pub(crate) fn mean(&self, name: &str) -> f64 {
         self.report.observe(name).unwrap_or_else(|| panic!("no observe {name}")).mean
     }
+}
+
+/// Runs twice with one result, which may be one of `mistakes` and no other error.
+#[track_caller]
+pub(crate) fn runs_or_fails_in_order(program: &Program, mistakes: &[&str], what: &str) {
+    let run = || serq_sim::run(program, &Options::default(), &mut NoObserver);
+    let outcome = run();
+    match &outcome {
+        Ok(_) => {}
+        Err(RunError::Fault(fault)) => {
+            assert!(mistakes.contains(&fault.code), "{fault}\n{what}");
+        }
+        Err(other) => panic!("{other}\n{what}"),
+    }
+    assert_eq!(outcome.map(|r| r.to_json()), run().map(|r| r.to_json()), "{what}");
 }

@@ -7,6 +7,7 @@ use super::Found;
 use super::sheet::Sheet;
 use crate::cli::FiguresArgs;
 use crate::out::{self, Done, Failure};
+use crate::run;
 
 pub(super) fn run(args: &FiguresArgs) -> Done<Found> {
     let chosen: Vec<&'static Table> = if args.names.is_empty() {
@@ -20,8 +21,14 @@ pub(super) fn run(args: &FiguresArgs) -> Done<Found> {
     for table in chosen {
         // Long ones take minutes.
         out::note(&format!("{}: {} settings", table.name, table.rows.len()));
-        let made = figures::run(table, less, &|_, _| {})
+        let bar = run::bar(0);
+        let done = |finished: usize, all: usize| {
+            bar.set_length(all as u64);
+            bar.set_position(finished as u64);
+        };
+        let made = figures::run(table, less, &done)
             .map_err(|e| Failure::program(format!("error: {}: {e}", table.name)))?;
+        bar.finish_and_clear();
         let misses = figures::misses(&made);
         found.sheets.push(Sheet {
             title: table.title.to_owned(),

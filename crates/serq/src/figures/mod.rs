@@ -7,13 +7,13 @@
 mod render;
 pub mod tables;
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serq_lang::compile;
 use serq_lang::diag::render_all;
 use serq_sim::{NoObserver, Options, Report};
+
+use crate::cores;
 
 pub use render::{columns, misses, rows, to_json};
 
@@ -56,8 +56,8 @@ pub struct Row {
     pub sets: &'static [&'static str],
     /// One per column; not a number where there is none.
     pub reference: &'static [f64],
-    /// How far the reference itself may be from its own mean, one per column or none: allowed on
-    /// top of [`Column::within`].
+    /// How far the reference itself may be from its own mean (95%, by the spread of our seeds), one
+    /// per column or none: said beside a cell that is too far off, and held against nobody less.
     pub noise: &'static [f64],
 }
 
@@ -92,12 +92,11 @@ impl Figures {
         }
     }
 
-    /// How far off a cell may be, as a part of its reference. `None`: it is not judged.
-    pub fn allowed(&self, row: usize, column: usize) -> Option<f64> {
-        let within = self.table.columns[column].within?;
+    /// How far the reference of a cell may be from its own mean, as a part of it.
+    pub fn noise(&self, row: usize, column: usize) -> Option<f64> {
         let Row { noise, reference, .. } = &self.table.rows[row];
-        let noise = noise.get(column).filter(|noise| **noise > 0.0);
-        Some(within + noise.map_or(0.0, |noise| noise / reference[column]))
+        let noise = noise.get(column).filter(|noise| **noise > 0.0)?;
+        Some(noise / reference[column])
     }
 
     /// Every cell that is too far off, every order that is another one.
@@ -105,8 +104,8 @@ impl Figures {
         let rows = 0..self.table.rows.len();
         let mut misses = Vec::new();
         for (column, spec) in self.table.columns.iter().enumerate() {
-            let far = |row: &usize| match (self.off(*row, column), self.allowed(*row, column)) {
-                (Some(off), Some(allowed)) => !(off.abs() <= allowed),
+            let far = |row: &usize| match (self.off(*row, column), spec.within) {
+                (Some(off), Some(within)) => !(off.abs() <= within),
                 _ => false,
             };
             misses.extend(rows.clone().filter(far).map(|row| Miss::Far { row, column }));
@@ -132,8 +131,6 @@ pub enum Stopped {
     Program { row: &'static str, findings: String },
     #[error("{row}, seed {seed}: {error}")]
     Run { row: &'static str, seed: u64, error: serq_sim::RunError },
-    #[error("a run broke off; this is a fault of serq")]
-    Broken,
 }
 
 /// Less of everything, for a quick look.
@@ -165,42 +162,27 @@ pub fn run(
     let seeds = less.seeds.unwrap_or(u64::MAX).clamp(1, table.seeds);
     let horizon = less.horizon.unwrap_or(table.horizon);
     let warmup = table.warmup * horizon / table.horizon;
-    let jobs: VecDeque<(usize, u64)> =
+    let jobs: Vec<(usize, u64)> =
         (0..programs.len()).flat_map(|row| (1..=seeds).map(move |seed| (row, seed))).collect();
-    let (all, finished) = (jobs.len(), AtomicUsize::new(0));
-    let (jobs, failed) = (Mutex::new(jobs), AtomicBool::new(false));
-    let results = Mutex::new(Vec::with_capacity(all));
-    let work = || {
-        while !failed.load(Ordering::Relaxed) {
-            let job = jobs.lock().ok().and_then(|mut jobs| jobs.pop_front());
-            let Some((row, seed)) = job else { return };
-            let options = Options {
-                seed: Some(seed),
-                horizon: Some(horizon),
-                warmup: Some(warmup),
-                ..Options::default()
-            };
-            let report = serq_sim::run(&programs[row], &options, &mut NoObserver);
-            failed.fetch_or(report.is_err(), Ordering::Relaxed);
-            if let Ok(mut results) = results.lock() {
-                results.push((row, seed, report));
-            }
-            done(finished.fetch_add(1, Ordering::Relaxed) + 1, all);
-        }
-    };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(all);
-    std::thread::scope(|scope| {
-        for _ in 0..cores {
-            scope.spawn(work);
-        }
+    let finished = AtomicUsize::new(0);
+    let results = cores::on_all(jobs.len(), |at| {
+        let (row, seed) = jobs[at];
+        let options = Options {
+            seed: Some(seed),
+            horizon: Some(horizon),
+            warmup: Some(warmup),
+            ..Options::default()
+        };
+        let report = serq_sim::run(&programs[row], &options, &mut NoObserver);
+        done(finished.fetch_add(1, Ordering::Relaxed) + 1, jobs.len());
+        report.map_err(|error| Stopped::Run { row: table.rows[row].label, seed, error })
     });
-    let mut results = results.into_inner().map_err(|_| Stopped::Broken)?;
-    // The order in which threads finish must not show.
-    results.sort_by_key(|(row, seed, _)| (*row, *seed));
     let mut of_rows: Vec<Vec<Report>> = table.rows.iter().map(|_| Vec::new()).collect();
-    for (row, seed, report) in results {
-        let run = |error| Stopped::Run { row: table.rows[row].label, seed, error };
-        of_rows[row].push(report.map_err(run)?);
+    for (result, (row, _)) in results.into_iter().zip(&jobs) {
+        // What was not begun has a failure before or behind it, which ends this.
+        if let Some(report) = result {
+            of_rows[*row].push(report?);
+        }
     }
     let cells = of_rows
         .iter()

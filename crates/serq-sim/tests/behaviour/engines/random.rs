@@ -5,9 +5,9 @@
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
-use serq_sim::{NoObserver, Options, RunError};
+use serq_sim::Options;
 
-use crate::support::{compile, same_without_coalescing};
+use crate::support::{compile, runs_or_fails_in_order, same_without_coalescing};
 
 /// Writes programs from a list of numbers, as the other random programs.
 struct Writer<'a> {
@@ -220,21 +220,10 @@ proptest! {
     fn engines_run_or_fail_in_order(choices in prop::collection::vec(any::<u8>(), 20..200)) {
         let text = write(&choices);
         let program = compile(&text);
-        let run = || serq_sim::run(&program, &Options::default(), &mut NoObserver);
-        let outcome = run();
-        match &outcome {
-            Ok(_) => {}
-            // What these programs can do wrong: act on what is not there (any more), hold twice, reuse or load
-            // more than they allocate, add to content without end, change it while they hold some,
-            // preempt themselves without time passing.
-            Err(RunError::Fault(fault)) => prop_assert!(
-                ["hold-twice", "no-hold", "content", "instant-loop", "zero-cost", "enter", "booked-twice", "amount"]
-                    .contains(&fault.code),
-                "{fault}\n{text}"
-            ),
-            Err(other) => prop_assert!(false, "{other}\n{text}"),
-        }
-        prop_assert_eq!(outcome.map(|r| r.to_json()), run().map(|r| r.to_json()));
+        // What these programs can do wrong: act on what is not there (any more), hold twice, reuse or load
+        // more than they allocate, add to content without end, change it while they hold some,
+        // preempt themselves without time passing.
+        runs_or_fails_in_order(&program, &["hold-twice", "no-hold", "content", "instant-loop", "zero-cost", "enter", "booked-twice", "amount"], &text);
         same_without_coalescing(&program, &Options::default(), &text);
         // Longer answers over larger memories: engines that coast.
         let long = text.replace("decode (x)", "decode (x + 40)").replace("cap 24", "cap 400").replace("cap 16", "cap 240");
