@@ -39,6 +39,29 @@ fn vllm_at_light_load() {
     assert!((0.012..0.025).contains(&mean), "{ttft:?}");
 }
 
+/// An engine short of memory preempts requests while they compute again what they had lost. The
+/// program keeps what is known in an attribute of its own; that is what the engine counts.
+#[test]
+fn what_is_known_is_what_was_answered() {
+    let known = "max(known, computed + 1)";
+    let from = VLLM.find("    prefill known").unwrap();
+    let to = VLLM.find("  } keep (prompt + o);").unwrap();
+    let counted = VLLM.replace(
+        &VLLM[from..to],
+        "run engine prefill (known - c) decode (o - answered - 1) growing kv
+           answers answered first first;
+         branch (1) { observe ttft = first - sent; }",
+    );
+    let counted = counted.replace(known, "prompt + answered");
+    let counted = counted.replace("set known = prompt;", "set answered = 0; set first = 0;");
+    assert!(!counted.contains(known));
+    let sets = ["blocks=600", "lambda=1", "B=64", "chunk_cap=4"];
+    let (kept, counted) = (run(VLLM, &sets, 1, 300.0), run(&counted, &sets, 1, 300.0));
+    assert!(kept.report.pool("kv").unwrap().preemptions > 1000);
+    assert!(kept.values("response").len() > 100);
+    assert_eq!(kept.by_session("response"), counted.by_session("response"));
+}
+
 /// Memory pressure on both sides: decoders preempt, more than a hundred prompts cross on leased
 /// blocks, nothing breaks.
 #[test]

@@ -61,9 +61,10 @@ fn engine(blocks: u32, budget: u32, requests: &[[u32; 3]], run: &str) -> String 
          session {{
            run clock (due);
            turn;
-           hold kv (min(computed < prompt ? prompt : computed + 1, budget_left(E)))
-               reserve (computed < prompt ? prompt : computed + 1) {{
-             set known = computed < prompt ? prompt : computed + 1;
+           set known = prompt;
+           hold kv (min(max(known, computed + 1), budget_left(E)))
+               reserve (max(known, computed + 1)) {{
+             set known = max(known, computed + 1);
              run E prefill (known) growing kv;
              run E decode (o - 1 - (known - prompt)) growing kv;
            }}

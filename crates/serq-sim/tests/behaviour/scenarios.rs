@@ -44,6 +44,7 @@ workload {{
 }}
 session {{
   run clock (due);
+  set known = prompt;
   hold slots (1), kv (min(known(), budget_left(E))) {{}}
 }}
 run {{ horizon 10000; }}
@@ -59,9 +60,9 @@ run {{ horizon 10000; }}
     )
     .replace(
         "  hold slots (1), kv (min(known(), budget_left(E))) {}",
-        "  hold slots (1), kv (min(computed < prompt ? prompt : computed + 1, budget_left(E)))
-      reserve (computed < prompt ? prompt : computed + 1) {
-    set known = computed < prompt ? prompt : computed + 1;
+        "  hold slots (1), kv (min(max(known, computed + 1), budget_left(E)))
+      reserve (max(known, computed + 1)) {
+    set known = max(known, computed + 1);
     run E prefill (known) growing kv;
     branch (known == prompt) { observe first = now; }
     run E decode (o - 1 - (known - prompt)) growing kv;
@@ -159,12 +160,13 @@ workload {
   }
 }
 server {
+  set known = prompt;
   admit if slots (1), kv (hit + min(known - hit, budget_left(E))) reserve (known) fit
         reuse (full)
-        where known = computed < prompt ? prompt : computed + 1,
+        where known = max(known, computed + 1),
               full = floor((known - 1) / bs) * bs,
               hit = min(cachedin(kv), full) {
-    set known = computed < prompt ? prompt : computed + 1;
+    set known = max(known, computed + 1);
     set c = cached;
     branch (!seen) { observe hits = c; }
     prefill known - c growing kv;
