@@ -189,3 +189,71 @@ run { horizon 1000; }
     assert_eq!(run.by_session("latency"), [4., 5., 13., 4., 6., 15., 4., 8., 16.]);
     assert_eq!(run.by_session("hits"), [0., 96., 0., 0., 64., 0., 0., 0., 0.]);
 }
+
+/// Twelve blocks of four tokens, without a cache; a request computes at most four prompt
+/// tokens an iteration. In blocks at the end of each iteration (B has 8 prompt tokens, 6 to answer):
+///
+/// | it | A | C | B | |
+/// |---|---|---|---|---|
+/// | 0 | 1 | | | A's prompt |
+/// | 1 | 2 | 1 | | C begins 40 prompt tokens |
+/// | 2, 3 | 2 | 3 | 2 | B's prompt: its first token at 4 |
+/// | 4 to 6 | 3 | 6 | 3 | B's tokens 2 to 4 at 5, 6 and 7: 11 positions |
+/// | 7 | 3 | 7 | - | full: C takes a block, B gives way, A ends |
+/// | 8, 9 | | 9 | 2 | B knows 12 tokens, 8 and 4, and computes 4 each |
+/// | 10 | | 10 | - | full again before B's last 4, C ends |
+/// | 11 to 13 | | | 3 | B still knows 12, D comes at 11 for three tokens |
+///
+/// So B's fifth token is there at 14 and the sixth at 15. vLLM's scheduler counts alike: what a
+/// preempted request has to compute is prompt and outputs, and outputs are never lost.
+#[test]
+fn preempted_again_while_computing_again() {
+    let program = |known: &str, body: &str| {
+        format!(
+            "use \"std/vllm\";
+             pool slots {{ cap 4; admit via E; }}
+             pool kv {{ cap 48; block 4; preempt lifo; }}
+             stage E : step {{ budget 64; chunk 4; cost 1; memory kv; }}
+             workload {{
+               arrive at (0, 1, 2, 11);
+               session {{ request; }}
+               init {{
+                 set prompt = serial == 1 ? 40 : serial == 2 ? 8 : 4;
+                 set o = serial == 0 ? 8 : serial == 1 ? 1 : serial == 2 ? 6 : 3;
+               }}
+             }}
+             server {{
+               set known = prompt;
+               set answered = 0;
+               set first = 0;
+               admit if slots (1), kv (min(known, min(4, budget_left(E)))) reserve (known) fit
+                   where known = {known} {{
+                 observe again = {known};
+                 {body}
+               }}
+               observe ttft = first;
+               observe done = now;
+             }}
+             run {{ horizon 100; }}"
+        )
+    };
+    let kept = program(
+        "needed(known)",
+        "set known = needed(known);
+         prefill known growing kv;
+         branch (known == prompt) { set first = now; }
+         decode o - 1 - (known - prompt) growing kv;",
+    );
+    let counted = program(
+        "prompt + answered",
+        "run E prefill (prompt + answered) decode (o - answered - 1) growing kv
+           answers answered first first;",
+    );
+    for text in [kept, counted] {
+        let run = run(&text);
+        assert_eq!(run.by_session("again"), [4., 40., 8., 12., 12., 4.]);
+        assert_eq!(run.by_session("ttft"), [1., 11., 4., 12.]);
+        assert_eq!(run.by_session("done"), [8., 11., 15., 14.]);
+        assert_eq!(run.report.pool("kv").unwrap().preemptions, 2);
+    }
+}
