@@ -274,6 +274,7 @@ pub enum Serve {
     By(Vec<Expr>),
     DecodeFirst,
     ExclusivePrefill,
+    PrefillAlone,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

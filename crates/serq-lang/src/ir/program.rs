@@ -325,8 +325,12 @@ impl CStep {
 pub enum CServe {
     /// Smallest keys first, then order of admission.
     By(Vec<CExpr>),
-    /// An iteration serves one prefill alone, or decodes.
+    /// An iteration serves one prefill alone of those there when it begins, or decodes; who is admitted
+    /// meanwhile is served beside them.
     ExclusivePrefill,
+    /// An iteration serves one prefill and nothing else, the first resident's or, without any, that of the next
+    /// to be admitted; or, if there is nobody to prefill, decodes.
+    PrefillAlone,
 }
 
 /// How sessions come.

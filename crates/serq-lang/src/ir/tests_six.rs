@@ -156,6 +156,17 @@ fn everything_new_survives_the_way_through_json() {
     }
 }
 
+#[test]
+fn a_prefill_alone_needs_version_6() {
+    let mut p = Program::empty();
+    for (serve, version) in [(CServe::ExclusivePrefill, VERSION), (CServe::PrefillAlone, VERSION_6)]
+    {
+        let step = CStep { serve, ..CStep::new(num(1.0)) };
+        p.stages = vec![CStage { name: "e".into(), kind: CStageKind::Step(step) }];
+        assert_eq!(version_needed(&p), version);
+    }
+}
+
 /// A queue by one key has the form of version 5.
 #[test]
 fn a_program_of_version_5_is_written_as_before() {

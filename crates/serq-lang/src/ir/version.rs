@@ -4,7 +4,7 @@
 //! version 5 and every reader of version 5 understands it.
 
 use super::expr::{CExpr, Ctx, Fun};
-use super::program::{Arrival, CPreempt, CQueue, CStageKind, Program};
+use super::program::{Arrival, CPreempt, CQueue, CServe, CStageKind, Program};
 use super::stmt::{CStmt, RunMode};
 use super::validate::Moment;
 use super::{VERSION, VERSION_6};
@@ -27,7 +27,7 @@ fn uses_six(p: &Program) -> bool {
     });
     let stage = p.stages.iter().any(|s| {
         matches!(&s.kind, CStageKind::Step(s)
-            if s.integral || s.ahead || s.fenced || s.stops.is_some())
+            if s.serve == CServe::PrefillAlone || s.integral || s.ahead || s.fenced || s.stops.is_some())
     });
     let stmt = p.blocks.iter().flatten().any(|s| match s {
         CStmt::While(..)

@@ -261,6 +261,7 @@ impl<'a> Linker<'a> {
             }
             Some(Serve::DecodeFirst) => CServe::By(vec![decode_first()]),
             Some(Serve::ExclusivePrefill) => CServe::ExclusivePrefill,
+            Some(Serve::PrefillAlone) => CServe::PrefillAlone,
         };
         let memory = step.memory.as_ref().and_then(|name| match self.pools.get(&name.text) {
             None => {

@@ -329,12 +329,17 @@ impl Parser<'_> {
     }
 
     fn serve(&mut self) -> Parse<Serve> {
-        Ok(match self.one_of("a serving order", &["admission", "by", "decode", "exclusive"])? {
+        let orders = ["admission", "by", "decode", "exclusive", "prefill"];
+        Ok(match self.one_of("a serving order", &orders)? {
             "admission" => Serve::Admission,
             "by" => Serve::By(self.parens_list()?),
             "decode" => {
                 self.expect_word("first")?;
                 Serve::DecodeFirst
+            }
+            "prefill" => {
+                self.expect_word("alone")?;
+                Serve::PrefillAlone
             }
             _ => {
                 self.expect_word("prefill")?;

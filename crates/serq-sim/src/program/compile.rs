@@ -463,7 +463,7 @@ impl Compiler<'_> {
         let CStageKind::Step(step) = &ir.stages[i].kind else { return None };
         let keys: &[CExpr] = match &step.serve {
             CServe::By(keys) => keys,
-            CServe::ExclusivePrefill => &[],
+            CServe::ExclusivePrefill | CServe::PrefillAlone => &[],
         };
         Some(StepPlan {
             budget: self.b.expr(&step.budget),
@@ -473,6 +473,7 @@ impl Compiler<'_> {
             steady_keys: keys.iter().all(is_steady),
             coasting: coast::Coasting::of(step, self.tracks),
             exclusive: step.serve == CServe::ExclusivePrefill,
+            alone: step.serve == CServe::PrefillAlone,
             integral: step.integral,
             ahead: step.ahead,
             fenced: step.fenced,

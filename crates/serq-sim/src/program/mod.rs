@@ -220,6 +220,8 @@ pub(crate) struct StepPlan {
     /// Whether the keys read nothing that changes while an iteration is put together.
     pub(crate) steady_keys: bool,
     pub(crate) exclusive: bool,
+    /// Whether a prefill has an iteration to itself.
+    pub(crate) alone: bool,
     /// Whether it counts in whole numbers.
     pub(crate) integral: bool,
     /// Whether results are delivered an iteration later.

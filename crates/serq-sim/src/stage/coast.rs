@@ -50,7 +50,7 @@ impl Coasting {
     pub(crate) fn of(step: &CStep, tracks: bool) -> Self {
         let keys: &[CExpr] = match &step.serve {
             CServe::By(keys) => keys,
-            CServe::ExclusivePrefill => &[],
+            CServe::ExclusivePrefill | CServe::PrefillAlone => &[],
         };
         let constant_key = |key: &CExpr| {
             reads_only(key, &|fun| fun.is_arithmetic(), &|var| {
@@ -161,6 +161,10 @@ impl Engine<'_> {
         let Some(plan) = &self.w.plans[at] else { return Ok(false) };
         let waits = plan.queues.iter().any(|p| self.w.pools[*p as usize].queue.len() > 0);
         let mut blocked = None;
+        if waits && plan.alone {
+            // It tries them before it decodes.
+            return Ok(false);
+        }
         if waits {
             match self.nobody_fits(stage, budget) {
                 Some(head) => blocked = head,

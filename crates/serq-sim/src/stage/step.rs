@@ -141,12 +141,14 @@ impl Engine<'_> {
         let preempted = self.preemptions;
         let (snapshot, chunk, exclusive) = self.begin(stage).map_err(|r| r.about(here))?;
         self.attend(stage)?;
-        loop {
+        let alone = self.w.plans[stage as usize].as_ref().is_some_and(|p| p.alone);
+        let prefills = alone && self.prefill_alone(stage, chunk)?;
+        while !prefills {
             while self.left(stage) > 0.0 {
                 let Some(id) = self.next_resident(stage, &snapshot)? else { break };
                 self.serve(stage, id, chunk, exclusive)?;
             }
-            if self.preemptions > preempted || self.left(stage) <= 0.0 {
+            if alone || self.preemptions > preempted || self.left(stage) <= 0.0 {
                 break;
             }
             match self.admit_for(stage)? {
@@ -157,6 +159,42 @@ impl Engine<'_> {
         }
         self.send_renewals(stage);
         self.launch(stage, self.preemptions > preempted).map_err(|r| r.about(here))
+    }
+
+    /// Serves the first that can prefill, of the residents or else of who is admitted; false if there is none.
+    fn prefill_alone(&mut self, stage: u32, chunk: f64) -> Result<bool> {
+        let preempted = self.preemptions;
+        loop {
+            while let Some(id) = self.unserved_prefill(stage) {
+                self.serve(stage, id, chunk, None)?;
+                if self.is_filled(stage) {
+                    return Ok(true);
+                }
+            }
+            if self.preemptions > preempted || self.left(stage) <= 0.0 {
+                return Ok(false);
+            }
+            match self.admit_for(stage)? {
+                Attempt::Empty | Attempt::Blocked => return Ok(false),
+                Attempt::Rejected => {}
+                Attempt::Admitted => self.run_ready()?,
+            }
+        }
+    }
+
+    fn unserved_prefill(&self, stage: u32) -> Option<u32> {
+        let Kind::Step(step) = &self.w.stages[stage as usize].kind else { return None };
+        step.residents.iter().copied().find(|id| {
+            let job = &self.w.jobs[*id as usize];
+            !job.decodes() && job.served != step.number
+        })
+    }
+
+    fn is_filled(&self, stage: u32) -> bool {
+        match &self.w.stages[stage as usize].kind {
+            Kind::Step(step) => !step.assigned.is_empty(),
+            _ => false,
+        }
     }
 
     fn left(&self, stage: u32) -> f64 {

@@ -66,6 +66,7 @@ impl Writer<'_> {
             "by (remaining, admission)",
             "by (used(kv) - remaining)",
             "exclusive prefill",
+            "prefill alone",
         ]);
         let cost = self.pick(&[
             "1",

@@ -216,3 +216,70 @@ fn iterations_can_be_watched() {
         ["0+1: 0p6", "1+1: 0p1 1p4", "2+1: 0d1", "3+1: 0d1", "4+1: 1p4", "5+1: 1d1", "6+1: 1d1"];
     assert_eq!(trace.0, expected);
 }
+
+/// Three requests of 2, 4 and 3 prompt tokens, the last of which comes while the others decode: a prompt has an
+/// iteration to itself, whether its request was there when the iteration began (`exclusive prefill`) or comes
+/// from the queue as it is put together (`prefill alone` only).
+#[test]
+fn a_prefill_alone_keeps_newcomers_out() {
+    let trace = |serve: &str| {
+        let program = compile(&format!(
+            "pool slots {{ cap 3; admit via E; }}
+             stage E : step {{ budget 100; cost 1; serve {serve}; }}
+             stage clock : delay;
+             workload {{ arrive batch (3); }}
+             session {{
+               run clock (serial == 2 ? 2.5 : 0);
+               hold slots (1) {{
+                 run E prefill (serial == 0 ? 2 : serial == 1 ? 4 : 3);
+                 run E decode (3);
+               }}
+             }}
+             run {{ horizon 20; }}"
+        ));
+        let mut trace = Trace(Vec::new());
+        serq_sim::run(&program, &Options::default(), &mut trace).unwrap();
+        trace.0
+    };
+    let alone = [
+        "0+1: 0p2",
+        "1+1: 1p4",
+        "2+1: 0d1 1d1",
+        "3+1: 2p3",
+        "4+1: 0d1 1d1 2d1",
+        "5+1: 0d1 1d1 2d1",
+        "6+1: 2d1",
+    ];
+    assert_eq!(trace("prefill alone"), alone);
+    let exclusive = [
+        "0+1: 0p2 1p4",
+        "1+1: 0d1 1d1",
+        "2+1: 0d1 1d1",
+        "3+1: 0d1 1d1 2p3",
+        "4+1: 2d1",
+        "5+1: 2d1",
+        "6+1: 2d1",
+    ];
+    assert_eq!(trace("exclusive prefill"), exclusive);
+}
+
+/// A prefill that waits for memory does not keep the decodes waiting that will free it.
+#[test]
+fn a_prefill_alone_that_cannot_grow_lets_the_decodes_go_on() {
+    let run = run("
+        pool kv { cap 8; preempt none; }
+        stage E : step { budget 4; cost 1; memory kv; serve prefill alone; }
+        stage clock : delay;
+        workload { arrive batch (2); }
+        session {
+          run clock (serial);
+          hold kv (serial == 0 ? 7 : 1) {
+            run E prefill (4) growing kv;
+            run E decode (serial == 0 ? 3 : 1) growing kv;
+            observe done = now;
+          }
+        }
+        run { horizon 40; }");
+    // s0 has 7 of 8 units: its prompt takes until 1, its answer until 4. s1's prompt lacks 3 units from 1 to 4.
+    assert_eq!(run.by_session("done"), [4., 6.]);
+}
