@@ -112,13 +112,22 @@ run { horizon 10; }
         code: Code::E0509,
         text: "
 A hidden attribute is what a real server learns only afterwards, such as the length of an answer. It may
-be the work of a run and what stays cached; it may not decide whom to admit, evict, serve or where to
-route.",
+be the work of a run and what stays cached. Until a run sized by it has ended, on every way to where
+it is read, it decides nothing of the deployment: no branch, loop, choice, index, growth, deadline or
+lease, whom to admit, evict or serve. That goes for attributes set from it as well, through any number of
+steps, by the client too. Headers of holds and keys may not name it at all. What only the client does,
+outside the server, it may decide by what it knows.
+
+Ways out: decide behind the run; by an estimate that is drawn beside it; by what was answered so
+far (`answers`); or take the attribute off the list, if the deployment does know it.",
         example: Program("
 pool kv { cap 100; }
 stage s : fifo;
 workload { arrive poisson(1); init { set answer = ~uniform(1, 9); } hidden answer; }
-session { hold kv (answer) { run s (answer); } }
+session {
+  set long = answer > 5;
+  branch (long) { hold kv (10) { run s (answer); } } else { run s (answer); }
+}
 run { horizon 10; }
 "),
     },

@@ -30,7 +30,9 @@ impl<'a> Linker<'a> {
     pub(super) fn request(&mut self, server: &'a ast::Section, block: usize) {
         let outer = std::mem::take(&mut self.bookings.names);
         self.name_bookings(&server.body);
+        let outer_side = std::mem::replace(&mut self.deployment, true);
         self.section(server, block);
+        self.deployment = outer_side;
         self.bookings.names = outer;
     }
 

@@ -12,6 +12,7 @@ mod csv;
 mod decl;
 mod expr;
 mod fold;
+mod hidden;
 mod hold;
 mod lint;
 mod names;
@@ -64,6 +65,7 @@ pub(crate) fn link(
         server: tree.server.as_ref(),
         bookings: booking::Bookings::default(),
         order: 0,
+        deployment: false,
         nodes: 0,
         statements: 0,
     };
@@ -90,8 +92,10 @@ pub(crate) fn link(
 #[derive(Clone, Copy, Debug)]
 struct Info {
     span: Span,
-    /// Of a hold, its header; otherwise the statement.
+    /// Of a hold, its header; of what has a guard or a key, that; otherwise the statement.
     head: Span,
+    /// Whether the deployment does it, and not the client.
+    decides: bool,
 }
 
 /// A constant.
@@ -154,6 +158,8 @@ struct Linker<'a> {
     bookings: booking::Bookings,
     /// The declaration whose statements are being linked.
     order: usize,
+    /// Whether those are the deployment's.
+    deployment: bool,
     nodes: usize,
     statements: usize,
 }
@@ -174,6 +180,7 @@ impl<'a> Linker<'a> {
         }
         let client = tree.workload.as_ref().and_then(|w| w.session.as_ref());
         if let Some(session) = client.or(tree.session.as_ref()) {
+            self.deployment = client.is_none();
             self.section(session, 2);
         }
     }
@@ -204,6 +211,8 @@ impl<'a> Linker<'a> {
             }
             return None;
         }
+        let families = (&self.pools.list[..], &self.stages.list[..]);
+        hidden::check(&self.program, &self.infos, &self.names.hidden, families, self.diags);
         lint::lint(&self.program, &self.infos, self.diags, tree);
         (!self.diags.has_errors()).then_some(self.program)
     }
@@ -242,7 +251,7 @@ impl<'a> Linker<'a> {
     /// Adds a statement to a block.
     fn push(&mut self, block: usize, stmt: CStmt, span: Span, head: Span) {
         self.program.blocks[block].push(stmt);
-        self.infos[block].push(Info { span, head });
+        self.infos[block].push(Info { span, head, decides: self.deployment });
     }
 
     /// A new, empty block.

@@ -32,6 +32,7 @@ impl<'a> Linker<'a> {
 
     fn statement(&mut self, stmt: &'a Stmt, block: usize) {
         let span = stmt.span;
+        let mut head = span;
         let linked = match &stmt.kind {
             StmtKind::Turn => CStmt::Turn,
             StmtKind::End => CStmt::End,
@@ -56,6 +57,7 @@ impl<'a> Linker<'a> {
             StmtKind::Choose(choose) => {
                 let count = self.amount(&choose.count, place::STATEMENT);
                 let key = self.expr(&choose.key, place::STATEMENT);
+                head = choose.key.span;
                 let Some(var) = self.slot(&choose.var.text) else { return };
                 CStmt::Choose { var, count, key }
             }
@@ -103,6 +105,7 @@ impl<'a> Linker<'a> {
             }
             StmtKind::Until(until) => {
                 let deadline = self.expr(&until.deadline, place::STATEMENT);
+                head = until.deadline.span;
                 let body = self.block(&until.body);
                 CStmt::Until(deadline, body, self.block(&until.other))
             }
@@ -113,6 +116,7 @@ impl<'a> Linker<'a> {
             }
             StmtKind::Branch(branch) => {
                 let mut guard = self.expr(&branch.guard, place::STATEMENT);
+                head = branch.guard.span;
                 if branch.with {
                     guard = self.probability(guard, branch.guard.span);
                 } else {
@@ -125,6 +129,7 @@ impl<'a> Linker<'a> {
             StmtKind::Loop(body) => CStmt::Loop(self.block(body)),
             StmtKind::While(guard, body) => {
                 let linked = self.expr(guard, place::STATEMENT);
+                head = guard.span;
                 self.constant_guard(&linked, guard.span);
                 CStmt::While(linked, self.block(body))
             }
@@ -142,7 +147,7 @@ impl<'a> Linker<'a> {
                 return;
             }
         };
-        self.push(block, linked, span, span);
+        self.push(block, linked, span, head);
     }
 
     fn probability(&mut self, p: CExpr, span: Span) -> CExpr {
