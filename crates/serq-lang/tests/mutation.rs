@@ -130,71 +130,33 @@ fn mutated_representations() {
 /// Inputs made to be slow or deep. Each must be answered, and soon.
 #[test]
 fn hostile_shapes_end_soon() {
-    let program = |body: &str| {
-        format!(
-            "pool p {{ }}\nstage s : fifo;\nworkload {{ arrive poisson(1); session {{ turn; request; }} }}\nserver {{ {body} }}\nrun {{ horizon 1; }}\n"
-        )
-    };
-    let doubled: String = (1..60).map(|i| format!(", b{i} = b{} + b{}", i - 1, i - 1)).collect();
-    let cases: Vec<(&str, String)> = vec![
-        (
-            "parentheses",
-            program(&format!("run s ({}1{});", "(".repeat(100_000), ")".repeat(100_000))),
-        ),
-        ("open parentheses", "let a = ".to_owned() + &"(".repeat(500_000)),
-        ("blocks", program(&"loop {".repeat(100_000))),
-        ("signs", program(&format!("run s ({}1);", "-".repeat(200_000)))),
-        ("powers", program(&format!("run s (1{});", "^1".repeat(200_000)))),
-        ("sum", program(&format!("run s (1{});", " + 1".repeat(200_000)))),
-        ("conditions", program(&format!("run s ({}1);", "1 ? 1 : ".repeat(100_000)))),
-        ("calls", program(&format!("run s ({}1);", "abs(".repeat(100_000)))),
-        ("indices", program(&format!("run s (used({}));", "p[used(".repeat(50_000)))),
-        (
-            "doubling bindings",
-            program(&format!("admit if p (b59) fit where b0 = serial{doubled} {{ run s (1); }}")),
-        ),
-        ("copied server", {
-            let client = "request;".repeat(3000);
-            let server = "run s (1);".repeat(3000);
-            format!(
-                "stage s : fifo;\nworkload {{ arrive poisson(1); session {{ {client} }} }}\nserver {{ {server} }}\nrun {{ horizon 1; }}\n"
-            )
-        }),
-        ("comments", "// c\n".repeat(200_000)),
-        ("block comments", "/**/".repeat(200_000)),
-        ("slashes", "/ ".repeat(200_000)),
-        ("strings", "\"\n".repeat(200_000)),
-        ("many lets", (0..20_000).map(|i| format!("let a{i} = {i};\n")).collect()),
-        ("one line", "let a = 1; ".repeat(20_000)),
-        ("one line, not ASCII", "let \u{e9} = 1; ".repeat(20_000)),
-        ("families", "pool p[10000] { } pool q[10000] { }".to_owned()),
-        (
-            "nested branches",
-            program(&format!(
-                "{}run s (1);{}",
-                "branch (serial) { ".repeat(90),
-                " } else { run s (1); }".repeat(90)
-            )),
-        ),
-        (
-            "nested loops",
-            program(&format!(
-                "{}run s (1);{}",
-                "loop { set x = free(p); ".repeat(90),
-                " }".repeat(90)
-            )),
-        ),
-        ("closing braces", "}".repeat(300_000)),
-        ("long name", format!("let {} = 1;", "a".repeat(1_000_000))),
-    ];
-    for (name, text) in cases {
+    for (name, text) in common::hostile::shapes() {
         let began = Instant::now();
         oracle::parse(text.as_bytes());
         let took = began.elapsed();
         assert!(took < Duration::from_secs(60), "{name} took {took:?}");
+        if name.starts_with("deepest") {
+            linked(name, &text);
+        }
         println!("{name}: {took:?}");
     }
-    let json = "[".repeat(1_000_000);
-    oracle::json(json.as_bytes());
-    oracle::json(format!("{{\"format\":\"serq-tl\",\"version\":5,\"blocks\":{json}").as_bytes());
+    for form in common::hostile::deep_forms() {
+        oracle::json(form.as_bytes());
+    }
+}
+
+/// What recurses over nested text is bounded so that the smallest stack that a main thread has on
+/// common systems is enough, without optimisation too.
+#[test]
+fn a_small_stack_is_enough() {
+    let small = |f: Box<dyn FnOnce() + Send>| {
+        let thread = std::thread::Builder::new().stack_size(1 << 20);
+        thread.spawn(f).expect("a thread").join().expect("no panic");
+    };
+    for (_, text) in common::hostile::shapes() {
+        small(Box::new(move || oracle::parse(text.as_bytes())));
+    }
+    for form in common::hostile::deep_forms() {
+        small(Box::new(move || oracle::json(form.as_bytes())));
+    }
 }

@@ -3,7 +3,7 @@
 use super::{Expander, Scope};
 use crate::ast::{
     Arg, Bind, Block, Branch, Call, Choose, Claim, Content, DefBody, Expr, ExprKind, Hold, Lease,
-    Move, Ref, Renew, RunStmt, ServePlace, Serving, Stmt, StmtKind, Tell, Until,
+    Move, Name, Ref, Renew, RunStmt, ServePlace, Serving, Stmt, StmtKind, Tell, Until,
 };
 use crate::diag::{Code, Diagnostic};
 use crate::parse::{MAX_HEIGHT, MAX_NESTING, Side, refused};
@@ -49,37 +49,42 @@ impl<'d> Expander<'d, '_> {
             ExprKind::Num(v) => ExprKind::Num(*v),
             ExprKind::Name(name) => return self.value(name, e.span, scope),
             ExprKind::Call(name, args) if self.defs.contains_key(&name.text) => {
-                let call = Call { name: name.clone(), args: args.clone(), span: e.span };
-                return self.called(&call, args, scope);
+                return self.called(name, args, e.span, scope);
             }
             ExprKind::Call(name, args) => {
                 let args: Option<Vec<Arg>> = args.iter().map(|a| self.arg(a, scope)).collect();
-                let mut name = name.clone();
-                name.span = scope.span(name.span);
-                ExprKind::Call(name, args?)
+                ExprKind::Call(placed(name, scope), args?)
             }
             ExprKind::Sample(name, args) => {
                 let args: Option<Vec<Expr>> = args.iter().map(|a| self.expr(a, scope)).collect();
-                let mut name = name.clone();
-                name.span = scope.span(name.span);
-                ExprKind::Sample(name, args?)
+                ExprKind::Sample(placed(name, scope), args?)
             }
-            ExprKind::Unary(op, a) => ExprKind::Unary(*op, Box::new(self.expr(a, scope)?)),
+            ExprKind::Unary(op, a) => ExprKind::Unary(*op, self.boxed(a, scope)?),
             ExprKind::Binary(op, a, b) => {
-                let (a, b) = (self.expr(a, scope)?, self.expr(b, scope)?);
-                ExprKind::Binary(*op, Box::new(a), Box::new(b))
+                ExprKind::Binary(*op, self.boxed(a, scope)?, self.boxed(b, scope)?)
             }
             ExprKind::Cond(c, a, b) => {
-                let (c, a, b) = (self.expr(c, scope)?, self.expr(a, scope)?, self.expr(b, scope)?);
-                ExprKind::Cond(Box::new(c), Box::new(a), Box::new(b))
+                let (c, a) = (self.boxed(c, scope)?, self.boxed(a, scope)?);
+                ExprKind::Cond(c, a, self.boxed(b, scope)?)
             }
         };
         self.tree(kind, span)
     }
 
+    fn boxed(&mut self, e: &'d Expr, scope: &Scope<'d>) -> Option<Box<Expr>> {
+        self.expr(e, scope).map(Box::new)
+    }
+
     /// The definition's expression in the place of a call.
-    fn called(&mut self, call: &Call, args: &'d [Arg], scope: &Scope<'d>) -> Option<Expr> {
-        let (def, inner) = self.enter(call, args, scope)?;
+    fn called(
+        &mut self,
+        name: &Name,
+        args: &'d [Arg],
+        span: Span,
+        scope: &Scope<'d>,
+    ) -> Option<Expr> {
+        let call = Call { name: name.clone(), args: args.to_vec(), span };
+        let (def, inner) = self.enter(&call, args, scope)?;
         match &def.body {
             DefBody::Expr(e) => {
                 let mut e = self.expr(e, &inner)?;
@@ -173,8 +178,38 @@ impl<'d> Expander<'d, '_> {
         }
     }
 
+    /// What recurses has a function of its own, so that a level of nesting takes little of the stack.
     fn kind(&mut self, kind: &'d StmtKind, scope: &Scope<'d>, at: Where) -> Option<StmtKind> {
         let inside = Where { nesting: at.nesting + 1, ..at };
+        Some(match kind {
+            StmtKind::Until(until) => {
+                let deadline = self.expr(&until.deadline, scope)?;
+                let body = self.block(&until.body, scope, inside);
+                let other = self.block(&until.other, scope, inside);
+                StmtKind::Until(Box::new(Until { deadline, body, other }))
+            }
+            StmtKind::Shield(body) => StmtKind::Shield(self.block(body, scope, inside)),
+            StmtKind::Loop(body) => StmtKind::Loop(self.block(body, scope, inside)),
+            StmtKind::Branch(branch) => {
+                let guard = self.expr(&branch.guard, scope)?;
+                let then = self.block(&branch.then, scope, inside);
+                let other = self.block(&branch.other, scope, inside);
+                StmtKind::Branch(Box::new(Branch { with: branch.with, guard, then, other }))
+            }
+            StmtKind::Hold(hold) => {
+                let mut copied = self.header(hold, scope)?;
+                copied.body = self.block(&hold.body, scope, inside);
+                StmtKind::Hold(copied)
+            }
+            StmtKind::While(guard, body) => {
+                StmtKind::While(self.expr(guard, scope)?, self.block(body, scope, inside))
+            }
+            _ => return self.flat(kind, scope),
+        })
+    }
+
+    /// A statement without blocks in it.
+    fn flat(&mut self, kind: &'d StmtKind, scope: &Scope<'d>) -> Option<StmtKind> {
         Some(match kind {
             StmtKind::Turn | StmtKind::Request | StmtKind::End => kind.clone(),
             StmtKind::Set(name, e) => StmtKind::Set(self.name(name, scope)?, self.expr(e, scope)?),
@@ -200,19 +235,6 @@ impl<'d> Expander<'d, '_> {
                 }
                 StmtKind::Content(Box::new(Content { add: content.add, parts }))
             }
-            StmtKind::Until(until) => StmtKind::Until(Box::new(Until {
-                deadline: self.expr(&until.deadline, scope)?,
-                body: self.block(&until.body, scope, inside),
-                other: self.block(&until.other, scope, inside),
-            })),
-            StmtKind::Shield(body) => StmtKind::Shield(self.block(body, scope, inside)),
-            StmtKind::Loop(body) => StmtKind::Loop(self.block(body, scope, inside)),
-            StmtKind::Branch(branch) => StmtKind::Branch(Box::new(Branch {
-                with: branch.with,
-                guard: self.expr(&branch.guard, scope)?,
-                then: self.block(&branch.then, scope, inside),
-                other: self.block(&branch.other, scope, inside),
-            })),
             StmtKind::Choose(choose) => StmtKind::Choose(Box::new(Choose {
                 var: self.name(&choose.var, scope)?,
                 count: self.expr(&choose.count, scope)?,
@@ -235,12 +257,8 @@ impl<'d> Expander<'d, '_> {
             StmtKind::Serving(serving) => {
                 StmtKind::Serving(Box::new(self.serving(serving, scope)?))
             }
-            StmtKind::Hold(hold) => StmtKind::Hold(Box::new(self.hold(hold, scope, inside)?)),
-            StmtKind::While(guard, body) => {
-                StmtKind::While(self.expr(guard, scope)?, self.block(body, scope, inside))
-            }
             StmtKind::Book(name) => StmtKind::Book(self.name(name, scope)?),
-            StmtKind::Call(_) => return None,
+            _ => return None,
         })
     }
 
@@ -307,7 +325,8 @@ impl<'d> Expander<'d, '_> {
         }))
     }
 
-    fn hold(&mut self, hold: &'d Hold, scope: &Scope<'d>, inside: Where) -> Option<Hold> {
+    /// A hold without its body.
+    fn header(&mut self, hold: &'d Hold, scope: &Scope<'d>) -> Option<Box<Hold>> {
         let claims = self.claims(&hold.claims, scope)?;
         let reuse = self.optional(hold.reuse.as_ref(), scope)?;
         let when = self.optional(hold.when.as_ref(), scope)?;
@@ -325,17 +344,22 @@ impl<'d> Expander<'d, '_> {
             }
             binds.push(bind);
         }
-        Some(Hold {
+        Some(Box::new(Hold {
             form: hold.form,
             booking,
             claims,
             reuse,
             when,
             binds,
-            body: self.block(&hold.body, scope, inside),
+            body: Block::new(),
             cache: self.optional(hold.cache.as_ref(), scope)?,
             lease: self.lease(hold.lease.as_ref(), scope)?,
             head: scope.span(hold.head),
-        })
+        }))
     }
+}
+
+/// A name in the place it is copied to.
+fn placed(name: &Name, scope: &Scope<'_>) -> Name {
+    Name { text: name.text.clone(), span: scope.span(name.span) }
 }

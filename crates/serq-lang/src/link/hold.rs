@@ -23,12 +23,28 @@ impl<'a> Linker<'a> {
         (linked, wrong)
     }
 
-    pub(super) fn hold(&mut self, hold: &'a Hold) -> Option<CHold> {
+    pub(super) fn hold(&mut self, hold: &'a Hold) -> Option<Box<CHold>> {
         let outer = self.binds.replace(Binds {
             list: &hold.binds,
             visible: hold.binds.len(),
             done: vec![[None, None]; hold.binds.len()],
         });
+        let mut linked = self.header(hold);
+        let header = self.binds.take();
+        self.bodies.push(Body::new(&hold.binds));
+        let body = self.block(&hold.body);
+        let read = self.bodies.pop();
+        self.binds = header;
+        let binds = read.map(|read| self.kept(&read)).unwrap_or_default();
+        self.binds = outer;
+        if let Some(linked) = &mut linked {
+            (linked.body, linked.binds) = (body, binds);
+        }
+        linked
+    }
+
+    /// A hold without its body and what that reads of the bindings.
+    fn header(&mut self, hold: &'a Hold) -> Option<Box<CHold>> {
         let (claims, wrong) = self.claims(&hold.claims);
         let reuse = hold.reuse.as_ref().map(|e| self.amount(e, place::REUSE));
         let when = hold.when.as_ref().map(|e| self.expr(e, place::WHEN));
@@ -42,13 +58,6 @@ impl<'a> Linker<'a> {
             None => Some(None),
         };
         self.unused_binds();
-        let header = self.binds.take();
-        self.bodies.push(Body::new(&hold.binds));
-        let body = self.block(&hold.body);
-        let read = self.bodies.pop();
-        self.binds = header;
-        let binds = read.map(|read| self.kept(&read)).unwrap_or_default();
-        self.binds = outer;
         let lease = match lease {
             Some((None, _)) => return None,
             Some((Some(pool), time)) => {
@@ -62,15 +71,9 @@ impl<'a> Linker<'a> {
         };
         let booked = hold.booking.as_ref().and_then(|name| self.bookings.number(&name.text));
         let lease_on = lease_on?;
-        (!wrong).then_some(CHold {
-            reuse,
-            cache,
-            lease,
-            binds,
-            when,
-            lease_on,
-            booked,
-            ..CHold::new(claims, body)
+        (!wrong).then(|| {
+            let hold = CHold::new(claims, 0);
+            Box::new(CHold { reuse, cache, lease, when, lease_on, booked, ..hold })
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Linker, MAX_STATEMENTS, place};
 use crate::ast::{
-    self, Block, Expr, Mode, Ref, Role, RunStmt, ServePlace, Serving, Stmt, StmtKind, Tell,
+    self, Block, Branch, Expr, Mode, Ref, Role, RunStmt, ServePlace, Serving, Stmt, StmtKind, Tell,
 };
 use crate::diag::{Code, Diagnostic, closest};
 use crate::ir::{CExpr, CRef, CRenew, CRun, CSegment, CStmt, CTell, Dist, RunMode};
@@ -30,20 +30,67 @@ impl<'a> Linker<'a> {
         id
     }
 
+    /// What recurses has functions of its own, so that a level of nesting takes little of the stack.
     fn statement(&mut self, stmt: &'a Stmt, block: usize) {
-        let span = stmt.span;
-        let mut head = span;
-        let linked = match &stmt.kind {
-            StmtKind::Turn => CStmt::Turn,
-            StmtKind::End => CStmt::End,
+        match &stmt.kind {
             StmtKind::Request => {
                 if let Some(server) = self.server {
                     self.request(server, block);
                 }
-                return;
             }
-            // Calls have been replaced by what they stand for.
-            StmtKind::Call(_) => return,
+            StmtKind::Branch(branch) => self.branch(branch, stmt.span, block),
+            StmtKind::Hold(hold) => {
+                if let Some(linked) = self.hold(hold) {
+                    self.push(block, CStmt::Hold(*linked), stmt.span, hold.head);
+                }
+            }
+            StmtKind::Loop(body) => {
+                let body = self.block(body);
+                self.push(block, CStmt::Loop(body), stmt.span, stmt.span);
+            }
+            StmtKind::Shield(body) => {
+                let body = self.block(body);
+                self.push(block, CStmt::Shield(body), stmt.span, stmt.span);
+            }
+            StmtKind::While(guard, body) => {
+                let linked = self.guard(guard);
+                let body = self.block(body);
+                self.push(block, CStmt::While(linked, body), stmt.span, guard.span);
+            }
+            StmtKind::Until(until) => {
+                let deadline = self.expr(&until.deadline, place::STATEMENT);
+                let body = self.block(&until.body);
+                let linked = CStmt::Until(deadline, body, self.block(&until.other));
+                self.push(block, linked, stmt.span, until.deadline.span);
+            }
+            _ => self.flat(stmt, block),
+        }
+    }
+
+    fn branch(&mut self, branch: &'a Branch, span: Span, block: usize) {
+        let guard = if branch.with {
+            let p = self.expr(&branch.guard, place::STATEMENT);
+            self.probability(p, branch.guard.span)
+        } else {
+            self.guard(&branch.guard)
+        };
+        let then = self.block(&branch.then);
+        let other = self.block(&branch.other);
+        self.push(block, CStmt::Branch(guard, then, other), span, branch.guard.span);
+    }
+
+    fn guard(&mut self, guard: &'a Expr) -> CExpr {
+        let linked = self.expr(guard, place::STATEMENT);
+        self.constant_guard(&linked, guard.span);
+        linked
+    }
+
+    /// A statement without blocks in it.
+    fn flat(&mut self, stmt: &'a Stmt, block: usize) {
+        let span = stmt.span;
+        let linked = match &stmt.kind {
+            StmtKind::Turn => CStmt::Turn,
+            StmtKind::End => CStmt::End,
             StmtKind::Set(name, value) => {
                 let value = self.expr(value, place::STATEMENT);
                 let Some(slot) = self.slot(&name.text) else { return };
@@ -57,9 +104,10 @@ impl<'a> Linker<'a> {
             StmtKind::Choose(choose) => {
                 let count = self.amount(&choose.count, place::STATEMENT);
                 let key = self.expr(&choose.key, place::STATEMENT);
-                head = choose.key.span;
                 let Some(var) = self.slot(&choose.var.text) else { return };
-                CStmt::Choose { var, count, key }
+                let linked = CStmt::Choose { var, count, key };
+                self.push(block, linked, span, choose.key.span);
+                return;
             }
             StmtKind::Grow(pool, units) => {
                 let units = self.amount(units, place::STATEMENT);
@@ -103,51 +151,22 @@ impl<'a> Linker<'a> {
                 });
                 CStmt::Content { add: content.add, parts: linked.collect() }
             }
-            StmtKind::Until(until) => {
-                let deadline = self.expr(&until.deadline, place::STATEMENT);
-                head = until.deadline.span;
-                let body = self.block(&until.body);
-                CStmt::Until(deadline, body, self.block(&until.other))
-            }
-            StmtKind::Shield(body) => CStmt::Shield(self.block(body)),
             StmtKind::Run(run) => {
                 let Some(run) = self.run(run) else { return };
                 CStmt::Run(run)
-            }
-            StmtKind::Branch(branch) => {
-                let mut guard = self.expr(&branch.guard, place::STATEMENT);
-                head = branch.guard.span;
-                if branch.with {
-                    guard = self.probability(guard, branch.guard.span);
-                } else {
-                    self.constant_guard(&guard, branch.guard.span);
-                }
-                let then = self.block(&branch.then);
-                let other = self.block(&branch.other);
-                CStmt::Branch(guard, then, other)
-            }
-            StmtKind::Loop(body) => CStmt::Loop(self.block(body)),
-            StmtKind::While(guard, body) => {
-                let linked = self.expr(guard, place::STATEMENT);
-                head = guard.span;
-                self.constant_guard(&linked, guard.span);
-                CStmt::While(linked, self.block(body))
             }
             StmtKind::Book(name) => {
                 let Some(number) = self.bookings.number(&name.text) else { return };
                 CStmt::Book(number)
             }
-            StmtKind::Hold(hold) => {
-                let Some(linked) = self.hold(hold) else { return };
-                self.push(block, CStmt::Hold(linked), span, hold.head);
-                return;
-            }
             StmtKind::Serving(serving) => {
                 self.serving(serving, span, block);
                 return;
             }
+            // The others have blocks, and calls have been replaced by what they stand for.
+            _ => return,
         };
-        self.push(block, linked, span, head);
+        self.push(block, linked, span, span);
     }
 
     fn probability(&mut self, p: CExpr, span: Span) -> CExpr {

@@ -1,7 +1,7 @@
 //! Expressions, loosest to tightest: `c ? a : b`, `||`, `&&`, one comparison, `+ -`, `* /`,
 //! `- ! ~`, `^`.
 
-use super::{Hint, MAX_HEIGHT, Parse, Parser};
+use super::{Hint, MAX_HEIGHT, Parse, Parser, Stop};
 use crate::ast::{Arg, BinaryOp, Expr, ExprKind, Name, Ref, UnaryOp};
 use crate::diag::{Code, Diagnostic};
 use crate::lex::{Tok, Token};
@@ -30,20 +30,22 @@ fn binary(token: Token) -> Option<(BinaryOp, u8)> {
 }
 
 impl Parser<'_> {
-    /// An expression.
+    /// An expression. What every level of nesting goes through are small functions, which call larger
+    /// ones for what is not always there: a level takes little of the stack.
     pub(super) fn expr(&mut self) -> Parse<Expr> {
         self.nested(|p| {
             let guard = p.binary(1)?;
-            if !p.eat("?") {
-                return Ok(guard);
-            }
-            let then = p.expr()?;
-            p.expect(":")?;
-            let other = p.expr()?;
-            let span = guard.span.to(other.span);
-            let height = guard.height.max(then.height).max(other.height);
-            p.tree(ExprKind::Cond(Box::new(guard), Box::new(then), Box::new(other)), span, height)
+            if p.eat("?") { p.conditional(guard) } else { Ok(guard) }
         })
+    }
+
+    fn conditional(&mut self, guard: Expr) -> Parse<Expr> {
+        let then = self.expr()?;
+        self.expect(":")?;
+        let other = self.expr()?;
+        let span = guard.span.to(other.span);
+        let height = guard.height.max(then.height).max(other.height);
+        self.tree(ExprKind::Cond(Box::new(guard), Box::new(then), Box::new(other)), span, height)
     }
 
     /// `( expression )`
@@ -88,12 +90,16 @@ impl Parser<'_> {
     /// A node one higher than its highest part.
     fn tree(&mut self, kind: ExprKind, span: Span, parts: u16) -> Parse<Expr> {
         if parts >= MAX_HEIGHT {
-            let message = format!("an expression of more than {MAX_HEIGHT} levels");
-            let d = Diagnostic::new(Code::E0109, span, message)
-                .help("give a part of it a name with `let` or `set`");
-            return Err(self.report(d));
+            return Err(self.too_high(span));
         }
         Ok(Expr { kind, span, height: parts + 1 })
+    }
+
+    fn too_high(&mut self, span: Span) -> Stop {
+        let message = format!("an expression of more than {MAX_HEIGHT} levels");
+        let d = Diagnostic::new(Code::E0109, span, message)
+            .help("give a part of it a name with `let` or `set`");
+        self.report(d)
     }
 
     fn binary(&mut self, loosest: u8) -> Parse<Expr> {
@@ -101,21 +107,28 @@ impl Parser<'_> {
         let mut compared: Option<Span> = None;
         while let Some((op, level)) = binary(self.token()).filter(|&(_, level)| level >= loosest) {
             let sign = self.bump();
-            let right = self.binary(level + 1)?;
             if level == COMPARISON {
                 if let Some(first) = compared.replace(sign.span) {
-                    let d = Diagnostic::new(Code::E0110, sign.span, "comparisons do not chain")
-                        .label(first, "already compared here")
-                        .help("write `a < b && b < c`");
-                    self.report(d);
+                    self.chained(first, sign.span);
                 }
             }
-            let span = left.span.to(right.span);
-            let height = left.height.max(right.height);
-            left =
-                self.tree(ExprKind::Binary(op, Box::new(left), Box::new(right)), span, height)?;
+            let right = self.binary(level + 1)?;
+            left = self.joined(op, left, right)?;
         }
         Ok(left)
+    }
+
+    fn joined(&mut self, op: BinaryOp, left: Expr, right: Expr) -> Parse<Expr> {
+        let span = left.span.to(right.span);
+        let height = left.height.max(right.height);
+        self.tree(ExprKind::Binary(op, Box::new(left), Box::new(right)), span, height)
+    }
+
+    fn chained(&mut self, first: Span, sign: Span) {
+        let d = Diagnostic::new(Code::E0110, sign, "comparisons do not chain")
+            .label(first, "already compared here")
+            .help("write `a < b && b < c`");
+        self.report(d);
     }
 
     fn unary(&mut self) -> Parse<Expr> {
@@ -135,12 +148,12 @@ impl Parser<'_> {
 
     fn power(&mut self) -> Parse<Expr> {
         let base = self.atom()?;
-        if !self.eat("^") {
-            return Ok(base);
-        }
+        if self.eat("^") { self.raised(base) } else { Ok(base) }
+    }
+
+    fn raised(&mut self, base: Expr) -> Parse<Expr> {
         let exponent = self.nested(Self::unary)?;
-        let (span, height) = (base.span.to(exponent.span), base.height.max(exponent.height));
-        self.tree(ExprKind::Binary(BinaryOp::Pow, Box::new(base), Box::new(exponent)), span, height)
+        self.joined(BinaryOp::Pow, base, exponent)
     }
 
     fn atom(&mut self) -> Parse<Expr> {
@@ -150,27 +163,33 @@ impl Parser<'_> {
                 self.bump();
                 Ok(Expr { kind: ExprKind::Num(value), span: token.span, height: 1 })
             }
-            Tok::Sign(b'(', 0) => {
-                self.bump();
-                let mut inner = self.expr()?;
-                let close = self.expect(")")?;
-                inner.span = token.span.to(close.span);
-                Ok(inner)
-            }
+            Tok::Sign(b'(', 0) => self.group(),
             Tok::Sign(b'~', 0) => self.draw(),
             Tok::Name if Self::is_sign(self.peek(self.name_len()), "(") => self.call(),
-            Tok::Name => {
-                let Name { text, span } = self.name("a name")?;
-                if self.at_sign("[") {
-                    let message = format!("`{text}` is indexed, and this is the place of a number");
-                    let d = Diagnostic::new(Code::E0105, self.token().span, message)
-                        .help("only pools and stages have members, and they stand inside a function: used(kv[i])");
-                    return Err(self.report(d));
-                }
-                Ok(Expr { kind: ExprKind::Name(text), span, height: 1 })
-            }
+            Tok::Name => self.read_name(),
             _ => Err(self.expected("an expression")),
         }
+    }
+
+    /// `( expression )`, whose place includes the parentheses.
+    fn group(&mut self) -> Parse<Expr> {
+        let open = self.bump();
+        let mut inner = self.expr()?;
+        let close = self.expect(")")?;
+        inner.span = open.span.to(close.span);
+        Ok(inner)
+    }
+
+    fn read_name(&mut self) -> Parse<Expr> {
+        let Name { text, span } = self.name("a name")?;
+        if self.at_sign("[") {
+            let message = format!("`{text}` is indexed, and this is the place of a number");
+            let d = Diagnostic::new(Code::E0105, self.token().span, message).help(
+                "only pools and stages have members, and they stand inside a function: used(kv[i])",
+            );
+            return Err(self.report(d));
+        }
+        Ok(Expr { kind: ExprKind::Name(text), span, height: 1 })
     }
 
     fn draw(&mut self) -> Parse<Expr> {
@@ -214,19 +233,20 @@ impl Parser<'_> {
 
     /// A bare name, or a name with an index, that is the whole argument stays a reference.
     fn argument(&mut self) -> Parse<Arg> {
-        let ends = |t: Token| Self::is_sign(t, ",") || Self::is_sign(t, ")");
         let len = self.name_len();
-        if len > 0 && ends(self.peek(len)) {
-            return Ok(Arg::Ref(self.reference("an argument")?));
+        let behind = self.peek(len);
+        if len > 0 && (ends(behind) || Self::is_sign(behind, "[")) {
+            return self.reference_argument();
         }
-        if len > 0 && Self::is_sign(self.peek(len), "[") {
-            let r = self.reference("an argument")?;
-            if ends(self.token()) {
-                return Ok(Arg::Ref(r));
-            }
-            return Err(self.expected("`,` or `)` behind a member of a family"));
+        self.expr().map(Arg::Expr)
+    }
+
+    fn reference_argument(&mut self) -> Parse<Arg> {
+        let r = self.reference("an argument")?;
+        if ends(self.token()) {
+            return Ok(Arg::Ref(r));
         }
-        Ok(Arg::Expr(self.expr()?))
+        Err(self.expected("`,` or `)` behind a member of a family"))
     }
 
     /// `NAME = expression`
@@ -235,6 +255,11 @@ impl Parser<'_> {
         self.expect("=")?;
         Ok((name, self.expr()?))
     }
+}
+
+/// Whether an argument ends in front of this token.
+fn ends(t: Token) -> bool {
+    Parser::is_sign(t, ",") || Parser::is_sign(t, ")")
 }
 
 fn arg_height(arg: &Arg) -> u16 {

@@ -32,6 +32,14 @@ impl Parser<'_> {
     }
 
     pub(super) fn hold(&mut self, form: Form) -> Parse<StmtKind> {
+        let mut hold = self.header(form)?;
+        hold.body = self.block()?;
+        self.trailer(&mut hold)?;
+        Ok(StmtKind::Hold(hold))
+    }
+
+    /// A hold up to its body.
+    fn header(&mut self, form: Form) -> Parse<Box<Hold>> {
         let start = self.bump().span;
         let served = matches!(form, Form::Admit | Form::Booked);
         let booking =
@@ -57,9 +65,7 @@ impl Parser<'_> {
         };
         self.header_clauses(served, &mut hold)?;
         hold.head = start.to(self.before());
-        hold.body = self.block()?;
-        self.trailer(&mut hold)?;
-        Ok(StmtKind::Hold(Box::new(hold)))
+        Ok(Box::new(hold))
     }
 
     /// The clauses behind a body.

@@ -3,7 +3,7 @@
 //! Parsing goes on after an error: a broken statement is skipped to its `;`, a broken declaration
 //! to the next one, so that one run reports several. The recursion is bounded by [`MAX_NESTING`]
 //! and the height of expressions by [`MAX_HEIGHT`], since everything after the parser (and the
-//! tree's own `Drop`) recurses over what is built here.
+//! tree's own `Drop`) recurses over what is built here; a stack of 1 MiB is enough, unoptimised too.
 //!
 //! The parser also notes what only it knows about tokens ([`Hint`]), for the formatter: whether a
 //! `-` has one operand or two, and whether a `(` opens the arguments of a call.
@@ -286,13 +286,17 @@ impl<'a> Parser<'a> {
         Err(self.report(d))
     }
 
+    fn too_deep(&mut self) -> Stop {
+        let message = format!("nested more than {MAX_NESTING} deep");
+        let d = Diagnostic::new(Code::E0109, self.token().span, message)
+            .help("give the inner part a name with `let` or `set`");
+        self.report(d)
+    }
+
     /// Runs `f` one level deeper, or reports that the text is nested too deeply.
     fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
         if self.nesting >= MAX_NESTING {
-            let message = format!("nested more than {MAX_NESTING} deep");
-            let d = Diagnostic::new(Code::E0109, self.token().span, message)
-                .help("give the inner part a name with `let` or `set`");
-            return Err(self.report(d));
+            return Err(self.too_deep());
         }
         self.nesting += 1;
         let result = f(self);
@@ -333,9 +337,7 @@ impl<'a> Parser<'a> {
         self.nested(|p| {
             while !p.at_sign("}") {
                 if p.token().tok == Tok::End {
-                    let d = Diagnostic::new(Code::E0105, open.span, "this `{` is never closed")
-                        .label(p.token().span, "the text ends here");
-                    return Err(p.report(d));
+                    return Err(p.never_closed(open.span));
                 }
                 let from = p.at;
                 if clause(p).is_err() {
@@ -347,6 +349,12 @@ impl<'a> Parser<'a> {
             }
             Ok(open.span.to(p.bump().span))
         })
+    }
+
+    fn never_closed(&mut self, open: Span) -> Stop {
+        let d = Diagnostic::new(Code::E0105, open, "this `{` is never closed")
+            .label(self.token().span, "the text ends here");
+        self.report(d)
     }
 
     /// Reports a clause that is given a second time.

@@ -39,7 +39,51 @@ impl Parser<'_> {
     pub(super) fn statement(&mut self) -> Parse<Stmt> {
         let start = self.token().span;
         self.check_side(start)?;
-        let kind = match self.word() {
+        let kind = self.kind()(self)?;
+        Ok(Stmt { kind, span: start.to(self.before()) })
+    }
+
+    /// What reads the statement that begins here. What has blocks in it recurses, and each has a function of
+    /// its own, so that a level of nesting takes little of the stack.
+    fn kind(&self) -> fn(&mut Self) -> Parse<StmtKind> {
+        match self.word() {
+            "hold" => |p| p.hold(Form::Hold),
+            "enter" if self.at_open() => |p| p.hold(Form::Booked),
+            "enter" => |p| p.hold(Form::Enter),
+            "admit" => |p| p.hold(Form::Admit),
+            "branch" => Self::branch,
+            "loop" => |p| p.body().map(StmtKind::Loop),
+            "shield" => |p| p.body().map(StmtKind::Shield),
+            "while" => Self::while_stmt,
+            "until" => Self::until,
+            _ => Self::flat,
+        }
+    }
+
+    /// A word and the block behind it.
+    fn body(&mut self) -> Parse<Block> {
+        self.bump();
+        self.block()
+    }
+
+    fn while_stmt(&mut self) -> Parse<StmtKind> {
+        self.bump();
+        let guard = self.parens()?;
+        Ok(StmtKind::While(guard, self.block()?))
+    }
+
+    fn until(&mut self) -> Parse<StmtKind> {
+        self.bump();
+        let deadline = self.parens()?;
+        let body = self.block()?;
+        let other = if self.eat_word("else") { self.block()? } else { Block::new() };
+        Ok(StmtKind::Until(Box::new(Until { deadline, body, other })))
+    }
+
+    /// A statement without blocks in it.
+    fn flat(&mut self) -> Parse<StmtKind> {
+        let start = self.token().span;
+        Ok(match self.word() {
             "turn" => self.plain(StmtKind::Turn)?,
             "request" => self.plain(StmtKind::Request)?,
             "end" => self.plain(StmtKind::End)?,
@@ -56,10 +100,6 @@ impl Parser<'_> {
                 self.semicolon()?;
                 StmtKind::Observe(name, value)
             }
-            "hold" => self.hold(Form::Hold)?,
-            "enter" if self.at_open() => self.hold(Form::Booked)?,
-            "enter" => self.hold(Form::Enter)?,
-            "admit" => self.hold(Form::Admit)?,
             "grow" => {
                 let (pool, units) = self.pool_amount()?;
                 StmtKind::Grow(pool, units)
@@ -79,27 +119,6 @@ impl Parser<'_> {
             "renew" => self.renew()?,
             "content" => self.content()?,
             "run" => self.run_stmt()?,
-            "branch" => self.branch()?,
-            "loop" => {
-                self.bump();
-                StmtKind::Loop(self.block()?)
-            }
-            "while" => {
-                self.bump();
-                let guard = self.parens()?;
-                StmtKind::While(guard, self.block()?)
-            }
-            "until" => {
-                self.bump();
-                let deadline = self.parens()?;
-                let body = self.block()?;
-                let other = if self.eat_word("else") { self.block()? } else { Block::new() };
-                StmtKind::Until(Box::new(Until { deadline, body, other }))
-            }
-            "shield" => {
-                self.bump();
-                StmtKind::Shield(self.block()?)
-            }
             "book" => {
                 self.bump();
                 let name = self.name("a name for the booking")?;
@@ -123,8 +142,7 @@ impl Parser<'_> {
                 return Err(self.report(d));
             }
             _ => return Err(self.unknown_statement()),
-        };
-        Ok(Stmt { kind, span: start.to(self.before()) })
+        })
     }
 
     fn unknown_statement(&mut self) -> super::Stop {
@@ -291,6 +309,12 @@ impl Parser<'_> {
         let with = self.eat_word("with");
         let guard = self.parens()?;
         let then = self.block()?;
+        self.no_semicolon_before_else();
+        let other = if self.eat_word("else") { self.block()? } else { Block::new() };
+        Ok(StmtKind::Branch(Box::new(Branch { with, guard, then, other })))
+    }
+
+    fn no_semicolon_before_else(&mut self) {
         if self.at_sign(";") && self.spelling(self.peek(1)) == "else" {
             let at = self.token().span;
             let d = Diagnostic::new(Code::E0107, at, "this `;` ends the branch before its `else`")
@@ -298,8 +322,6 @@ impl Parser<'_> {
             self.report(d);
             self.bump();
         }
-        let other = if self.eat_word("else") { self.block()? } else { Block::new() };
-        Ok(StmtKind::Branch(Box::new(Branch { with, guard, then, other })))
     }
 
     fn choose(&mut self) -> Parse<StmtKind> {

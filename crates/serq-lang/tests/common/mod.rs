@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each target uses some of it")]
 
+pub(crate) mod hostile;
+
 use std::path::{Path, PathBuf};
 
 use serq_lang::compile;
