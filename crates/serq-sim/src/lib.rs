@@ -29,6 +29,7 @@ mod report;
 mod request;
 mod rng;
 mod session;
+mod slots;
 mod stage;
 mod stats;
 mod world;

@@ -13,6 +13,7 @@ use crate::pool::lease::Minded;
 use crate::program::{RunPlan, StepPlan};
 use crate::rng::Rng;
 use crate::session::Session;
+use crate::slots::Slots;
 use crate::stage::flow::Flows;
 use crate::stage::{Job, Kind, Stage};
 
@@ -20,15 +21,15 @@ use crate::stage::{Job, Kind, Stage};
 pub(crate) struct World {
     /// Seconds.
     pub(crate) now: f64,
-    pub(crate) pools: Vec<Pool>,
-    pub(crate) stages: Vec<Stage>,
+    pub(crate) pools: Slots<Pool>,
+    pub(crate) stages: Slots<Stage>,
     /// By slot; slots of ended sessions are used again.
-    pub(crate) sessions: Vec<Session>,
+    pub(crate) sessions: Slots<Session>,
     /// Attributes, `width` per slot.
     pub(crate) attrs: Vec<f64>,
     pub(crate) width: usize,
     /// By number; numbers of finished jobs are used again.
-    pub(crate) jobs: Vec<Job>,
+    pub(crate) jobs: Slots<Job>,
     pub(crate) flows: Flows,
     /// Leases that only their bound ends and that no engine minds.
     pub(crate) abandoned: Vec<Minded>,

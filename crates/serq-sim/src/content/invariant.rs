@@ -1,6 +1,7 @@
 //! What holds in every reachable state of a [`Pool`], each statement under its own name.
 //!
-//! A statement is a function of the pool and of all its holders and says what contradicts it.
+//! A statement is a function of the pool and of all its holders and says what contradicts it. It looks at
+//! everything; `ledger` asks the same of what changed.
 
 use super::list::{Links, NONE};
 use super::pool::{Holder, Pool};
@@ -46,7 +47,7 @@ pub fn conserved(pool: &Pool, _: &[&Holder]) -> Result<(), String> {
 
 pub fn references_are_holders(pool: &Pool, holders: &[&Holder]) -> Result<(), String> {
     let mut held = vec![0_u32; pool.blocks.len()];
-    for &b in holders.iter().flat_map(|h| &h.blocks) {
+    for &b in holders.iter().flat_map(|h| h.blocks.iter()) {
         held[b as usize] += 1;
     }
     for (b, (block, held)) in pool.blocks.iter().zip(held).enumerate() {
@@ -105,6 +106,8 @@ pub fn contents_are_needed(pool: &Pool, _: &[&Holder]) -> Result<(), String> {
         same(format_args!("references of content {id}"), node.refs, needed[id as usize])?;
         if id != ROOT {
             live += 1;
+            let depth = pool.table.node(node.parent).depth + u64::from(node.piece.len);
+            same(format_args!("tokens before the end of content {id}"), node.depth, depth)?;
             same(format_args!("content {id} is in the index"), pool.table.indexed(id), true)?;
         }
     }
@@ -115,26 +118,30 @@ pub fn contents_are_needed(pool: &Pool, _: &[&Holder]) -> Result<(), String> {
 /// before it; behind the registered ones nothing carries content.
 pub fn holders_hold_prefixes(pool: &Pool, holders: &[&Holder]) -> Result<(), String> {
     for holder in holders {
-        let mut from = ROOT;
-        for (i, &b) in holder.blocks.iter().enumerate() {
-            let content = pool.blocks[b as usize].content;
-            if i >= holder.registered {
-                same(format_args!("content of the unregistered block {b}"), content, NONE)?;
-                continue;
-            }
-            if content == NONE || !pool.table.extends(content, from) {
-                return Err(format!("block {b}, number {i} of its holder, does not go on"));
-            }
-            let depth = (i as u64 + 1) * u64::from(pool.block);
-            same(
-                format_args!("tokens before the end of block {b}"),
-                pool.table.node(content).depth,
-                depth,
-            )?;
-            from = content;
-        }
+        (0..holder.blocks.len()).try_for_each(|i| pool.goes_on(holder, i))?;
     }
     Ok(())
+}
+
+impl Pool {
+    /// The same of one block of a holder.
+    pub(super) fn goes_on(&self, holder: &Holder, i: usize) -> Result<(), String> {
+        let content = |i: usize| self.blocks[holder.blocks[i] as usize].content;
+        let Some(&b) = holder.blocks.get(i) else { return Ok(()) };
+        if i >= holder.registered {
+            return same(format_args!("content of the unregistered block {b}"), content(i), NONE);
+        }
+        let (from, content) = (if i == 0 { ROOT } else { content(i - 1) }, content(i));
+        if content == NONE || !self.table.extends(content, from) {
+            return Err(format!("block {b}, number {i} of its holder, does not go on"));
+        }
+        let depth = (i as u64 + 1) * u64::from(self.block);
+        same(
+            format_args!("tokens before the end of block {b}"),
+            self.table.node(content).depth,
+            depth,
+        )
+    }
 }
 
 /// A list's blocks, or why it is no list. `most` bounds the walk, should the links go round.
@@ -149,7 +156,7 @@ fn walk(links: &Links, ends: super::list::Ends, most: usize) -> Result<Vec<u32>,
     Ok(ahead)
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(
+pub(super) fn same<T: PartialEq + std::fmt::Debug>(
     what: impl std::fmt::Display,
     a: T,
     b: T,

@@ -1,6 +1,8 @@
 //! Doubly linked lists of blocks without an allocation of their own: the free list, and the copies of
 //! each content. Every operation takes constant time.
 
+use crate::slots::Slots;
+
 /// No block.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -23,11 +25,11 @@ struct Link {
 
 /// Neighbours of each block. A block is in at most one list that uses these links.
 #[derive(Clone, Debug)]
-pub(super) struct Links(Vec<Link>);
+pub(super) struct Links(Slots<Link>);
 
 impl Links {
     pub(super) fn new(blocks: u32) -> Self {
-        Links(vec![Link { prev: NONE, next: NONE }; blocks as usize])
+        Links(vec![Link { prev: NONE, next: NONE }; blocks as usize].into())
     }
 
     pub(super) fn push_back(&mut self, ends: &mut Ends, block: u32) {
@@ -59,6 +61,19 @@ impl Links {
             next => self.0[next as usize].prev = prev,
         }
         self.0[block as usize] = Link { prev: NONE, next: NONE };
+    }
+
+    /// A block's neighbours.
+    #[cfg(debug_assertions)]
+    pub(super) fn around(&self, block: u32) -> (u32, u32) {
+        let Link { prev, next } = self.0[block as usize];
+        (prev, next)
+    }
+
+    /// Blocks whose neighbours changed.
+    #[cfg(debug_assertions)]
+    pub(super) fn touched(&mut self) -> Vec<u32> {
+        self.0.touched()
     }
 
     /// The blocks from first to last.

@@ -22,12 +22,17 @@
 
 mod chain;
 pub mod invariant;
+#[cfg(debug_assertions)]
+mod ledger;
 mod list;
 mod pool;
 mod table;
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(debug_assertions)]
+pub(crate) use ledger::Ledger;
 
 pub use chain::{Chain, Segment};
 pub use pool::{Hit, Holder, Pool, PoolError, Short};

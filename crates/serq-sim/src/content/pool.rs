@@ -5,6 +5,7 @@ use thiserror::Error;
 use super::chain::{Chain, Cursor};
 use super::list::{Ends, Links, NONE};
 use super::table::{ROOT, Table};
+use crate::slots::{Slots, Tail};
 
 /// An engine's memory: blocks with reference counts, a free list, and a content for each block that
 /// has one.
@@ -16,7 +17,7 @@ pub struct Pool {
     pub(super) block: u32,
     /// Whether blocks are ever registered.
     keeps: bool,
-    pub(super) blocks: Vec<Block>,
+    pub(super) blocks: Slots<Block>,
     pub(super) free: Ends,
     pub(super) free_links: Links,
     pub(super) copy_links: Links,
@@ -42,7 +43,7 @@ pub(super) struct Block {
 #[derive(Debug)]
 #[must_use = "its blocks stay held until it is closed"]
 pub struct Holder {
-    pub(super) blocks: Vec<u32>,
+    pub(super) blocks: Tail<u32>,
     /// How many of them, from the first, carry content.
     pub(super) registered: usize,
     /// Where in the chain the registered ones end.
@@ -118,7 +119,7 @@ impl Pool {
         Ok(Pool {
             block,
             keeps,
-            blocks: vec![Block { refs: 0, content: NONE }; count as usize],
+            blocks: vec![Block { refs: 0, content: NONE }; count as usize].into(),
             free,
             free_links,
             copy_links: Links::new(count),
@@ -219,7 +220,7 @@ impl Pool {
             }
         }
         let registered = hit.blocks.len();
-        let mut holder = Holder { blocks: hit.blocks, registered, cursor: hit.cursor };
+        let mut holder = Holder { blocks: hit.blocks.into(), registered, cursor: hit.cursor };
         self.fill(&mut holder, tokens);
         Ok(holder)
     }

@@ -12,6 +12,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::chain::{Chain, Cursor, Piece};
 use super::list::{Ends, NONE};
+use crate::slots::Slots;
 
 /// The content of no tokens, every prefix's first ancestor.
 pub(super) const ROOT: u32 = 0;
@@ -30,7 +31,7 @@ pub(super) struct Node {
 
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    nodes: Vec<Node>,
+    nodes: Slots<Node>,
     /// Places in `nodes` that are not in use.
     spare: Vec<u32>,
     index: HashMap<(u32, Piece), u32, BuildHasherDefault<Mix>>,
@@ -40,7 +41,7 @@ impl Table {
     pub(super) fn new() -> Self {
         let piece = Piece { key: 0, offset: 0, len: 0 };
         let root = Node { parent: ROOT, piece, refs: 1, depth: 0, copies: Ends::EMPTY };
-        Table { nodes: vec![root], spare: Vec::new(), index: HashMap::default() }
+        Table { nodes: vec![root].into(), spare: Vec::new(), index: HashMap::default() }
     }
 
     pub(super) fn node(&self, id: u32) -> &Node {
@@ -134,6 +135,18 @@ impl Table {
             self.spare.push(at);
             at = parent;
         }
+    }
+
+    /// Entries that changed.
+    #[cfg(debug_assertions)]
+    pub(super) fn touched(&mut self) -> Vec<u32> {
+        self.nodes.touched()
+    }
+
+    /// Entries there are, in use or not.
+    #[cfg(debug_assertions)]
+    pub(super) fn places(&self) -> usize {
+        self.nodes.len()
     }
 
     /// The entries in use, the root among them.

@@ -1,22 +1,31 @@
 //! What holds after every event, as named predicates.
 //!
-//! Debug and test builds check them after each of a run's first events and at every 1,024th after
-//! that, since a check looks at everything.
+//! Debug and test builds ask them after every event of every run: of what the event changed by the account
+//! in [`super::ledger`], which also says why that is enough. As often as the events since have paid for it,
+//! [`Engine::broken_invariant`] looks at everything, with code of its own, and the account is
+//! compared with a fresh one: so in a small run after every event, too, and in a large one so often that the
+//! price of an event stays what it is.
+//!
+//! The three that a memory stands on are [`Invariant::Capacity`] with [`Invariant::UsedIsHeldAndLeased`],
+//! [`Invariant::LeasesEnd`] and [`Invariant::NoReadAfterFree`].
 
 use super::Engine;
+use super::ledger::{Broken, close};
 use crate::pool::lease::Minded;
 use crate::pool::queue::Who;
 use crate::pool::shared::NONE;
 use crate::session::{Session, Status};
+use crate::stage::duty::Duty;
 use crate::stage::{Job, Kind, Stage};
 
 /// The invariants, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Invariant {
-    /// Allocated and cached units of a pool never exceed its cap.
+    /// Allocated and cached units of a pool never exceed its cap: `used + cached <= cap`.
     Capacity,
-    /// What a pool counts as used is what holds, leases and granted bookings have; of a shared pool,
-    /// the blocks they have, each once, and those that an iteration under way may still write.
+    /// `used = held + leased`: what a pool counts as used is what holds, leases and granted bookings have; of a
+    /// shared pool, the blocks they have, each once, and those that an iteration under way may still
+    /// write. Each holder of blocks is one of those.
     UsedIsHeldAndLeased,
     /// What [`crate::content::invariant`] says of a shared pool.
     SharedBlocks,
@@ -34,9 +43,16 @@ pub(crate) enum Invariant {
     InstantSettled,
     /// A session's claims belong to its holds, innermost last.
     ClaimsBelongToHolds,
-    /// A lease that no session has ends by itself: it is told and the word is on its way, or it ends with an
-    /// iteration under way, or its bound is finite. One that a session has is minded where it says.
+    /// A lease ends in one of its ways, each in finite time. One that no session has ends by itself: it is told
+    /// and the word is on its way, or it ends with an iteration under way, or its bound is finite. One that a
+    /// session has is minded where it says. None is past a bound that an event brings.
     LeasesEnd,
+    /// No block is read after it was freed, unless the read knows. Who may read blocks of a shared pool,
+    /// by a claim, a booking or a lease, has a holder there that has them. An iteration under way computes in
+    /// claims that are held; where it is over before its results are seen and one was taken away
+    /// meanwhile, its job knows that (it is none any more), and of a fenced engine the blocks
+    /// are still held.
+    NoReadAfterFree,
     /// What jobs have under way is what iterations under way have for them.
     UnderWayIsScheduled,
     /// Blocks wait to be free only for iterations that are to be delivered.
@@ -45,80 +61,104 @@ pub(crate) enum Invariant {
     SteppersAreCounted,
     /// A deadline or shield is inside the holds it began in.
     FramesBelongToHolds,
+    /// The account of changes is what a fresh one would be.
+    Account,
 }
 
-#[cfg(debug_assertions)]
-const FIRST: u64 = 5_000;
-#[cfg(debug_assertions)]
-const EVERY: u64 = 1024;
+/// Events of a run after each of which everything is looked at, unless that is more than so many things.
+const FIRST: u64 = 100;
+const FEW: usize = 2_000;
+/// Things that each event pays for, and what it costs to look at none.
+const PAID: usize = 4;
+const BASE: usize = 200;
 
 impl Engine<'_> {
-    #[cfg(debug_assertions)]
-    pub(crate) fn check_invariants(&self) {
-        if self.handled > FIRST && !self.handled.is_multiple_of(EVERY) {
-            return;
+    /// Panics if something does not hold.
+    pub(crate) fn check_invariants(&mut self) {
+        let mut found = self.newly_broken();
+        self.ledger.saved += PAID;
+        let size = self.ledger.size(&self.w);
+        let begins = self.handled <= FIRST && size <= FEW;
+        if begins || self.ledger.saved >= BASE + size {
+            found = found.or_else(|| self.look_at_everything());
         }
-        if let Some((which, what)) = self.broken_invariant() {
+        self.fail(found);
+    }
+
+    /// The same of everything.
+    pub(crate) fn check_everything(&mut self) {
+        let found = self.newly_broken().or_else(|| self.look_at_everything());
+        self.fail(found);
+    }
+
+    fn look_at_everything(&mut self) -> Option<Broken> {
+        self.ledger.saved = 0;
+        let differs = || Some((Invariant::Account, self.ledger.differs(&self.w)?));
+        self.broken_invariant().or_else(differs)
+    }
+
+    fn fail(&self, found: Option<Broken>) {
+        if let Some((which, what)) = found {
             panic!("invariant {which:?} broken at time {}: {what}", self.w.now);
         }
     }
 
     /// The first invariant that does not hold, and where.
-    pub(crate) fn broken_invariant(&self) -> Option<(Invariant, String)> {
+    pub(crate) fn broken_invariant(&self) -> Option<Broken> {
         let w = &self.w;
         let pools = w.pools.len();
         let (mut held, mut holders) = (vec![0.0; pools], vec![0usize; pools]);
-        let mut numbers = vec![0usize; pools];
+        let mut numbers = vec![Vec::new(); pools];
+        let mut give = |p: u32, alloc: f64, holder: u32| {
+            held[p as usize] += alloc;
+            holders[p as usize] += 1;
+            numbers[p as usize].extend((holder != NONE).then_some((holder, alloc)));
+        };
         for lease in self.free_leases().chain(w.abandoned.iter()) {
-            held[lease.pool as usize] += lease.alloc;
-            holders[lease.pool as usize] += 1;
-            numbers[lease.pool as usize] += usize::from(lease.holder != NONE);
+            give(lease.pool, lease.alloc, lease.holder);
         }
         for s in w.sessions.iter().filter(|s| s.is_alive()) {
             let booked = s.bookings.iter().flat_map(|b| &b.granted);
             let claims = s.claims.iter().filter(|c| c.active).chain(booked);
             let claims = claims.map(|c| (c.pool, c.alloc, c.holder));
             let leased = s.leases.iter().map(|l| (l.pool, l.alloc, l.holder));
-            for (p, alloc, holder) in claims.chain(leased) {
-                held[p as usize] += alloc;
-                holders[p as usize] += 1;
-                numbers[p as usize] += usize::from(holder != NONE);
-            }
-            if s.frames.iter().any(|f| f.holds() > s.holds.len()) {
+            claims.chain(leased).for_each(|(p, alloc, holder)| give(p, alloc, holder));
+            if s.has_frames_outside() {
                 return Some((Invariant::FramesBelongToHolds, format!("session {}", s.serial)));
             }
-            let firsts = s.holds.iter().map(|h| h.first as usize);
-            if !firsts.clone().is_sorted() || firsts.clone().any(|f| f > s.claims.len()) {
+            if s.has_claims_outside() {
                 return Some((Invariant::ClaimsBelongToHolds, format!("session {}", s.serial)));
             }
         }
         for (i, p) in w.pools.iter().enumerate() {
-            let name = self.c.pool_name(i);
-            let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(1.0);
             let entries: f64 = p.cache.iter().map(|(_, e)| e.size).sum::<f64>() + p.cache.anonymous;
-            let said =
-                format!("pool {name}: used {}, cached {}, cap {}", p.used, p.cache.total, p.cap);
-            if p.used + p.cache.total > p.cap + 1e-6 * p.cap.max(1.0) {
-                return Some((Invariant::Capacity, said));
+            let said = || format!("pool {}: {}", self.c.pool_name(i), p.said());
+            if p.is_over_cap() {
+                return Some((Invariant::Capacity, said()));
             }
             if let Some(shared) = &p.shared {
-                let deferred = w.stages.iter().flat_map(deferred);
-                let numbers = numbers[i] + deferred.filter(|d| d.1 as usize == i).count();
+                let deferred = w.stages.iter().flat_map(deferred).filter(|d| d.1 as usize == i);
+                let lost = numbers[i].iter().find(|(h, alloc)| shared.alloc(*h) != *alloc);
+                let numbers = numbers[i].len() + deferred.count();
                 if let Some(what) = shared.broken() {
-                    return Some((Invariant::SharedBlocks, format!("pool {name}: {what}")));
+                    return Some((Invariant::SharedBlocks, format!("{}, {what}", said())));
                 }
                 if p.used != shared.used() || numbers != shared.count() {
-                    let text = format!("{said}, {} holders, {numbers} known", shared.count());
+                    let text = format!("{}, {} holders, {numbers} known", said(), shared.count());
                     return Some((Invariant::UsedIsHeldAndLeased, text));
                 }
+                if let Some((holder, alloc)) = lost {
+                    let text = format!("{}, {alloc} of holder {holder}", said());
+                    return Some((Invariant::NoReadAfterFree, text));
+                }
             } else if !close(p.used, held[i]) {
-                return Some((Invariant::UsedIsHeldAndLeased, format!("{said}, held {}", held[i])));
+                return Some((Invariant::UsedIsHeldAndLeased, format!("{}, held {}", said(), held[i])));
             }
             if !close(p.cache.total, entries) {
-                return Some((Invariant::CachedIsEntries, format!("{said}, entries {entries}")));
+                return Some((Invariant::CachedIsEntries, format!("{}, entries {entries}", said())));
             }
             if p.holders != holders[i] {
-                let text = format!("{said}, holders {} and {}", p.holders, holders[i]);
+                let text = format!("{}, holders {} and {}", said(), p.holders, holders[i]);
                 return Some((Invariant::HoldersAreOwned, text));
             }
             let books = |s: &Session| {
@@ -133,7 +173,7 @@ impl Engine<'_> {
             let count = |s: &Session| usize::from(waits(s)) + usize::from(books(s));
             let waiting: usize = w.sessions.iter().map(count).sum();
             if !p.queue.iter().all(queued) || waiting != p.queue.len() {
-                return Some((Invariant::WaitersStandInQueues, said));
+                return Some((Invariant::WaitersStandInQueues, said()));
             }
         }
         for (i, s) in w.stages.iter().enumerate() {
@@ -150,7 +190,7 @@ impl Engine<'_> {
                 }
             }
         }
-        if let Some(found) = self.broken_duty() {
+        if let Some(found) = self.broken_duties() {
             return Some(found);
         }
         (!self.ready.is_empty()).then(|| (Invariant::InstantSettled, String::new()))
@@ -171,37 +211,28 @@ impl Engine<'_> {
     }
 
     /// The first invariant of what engines do beside tokens that does not hold.
-    fn broken_duty(&self) -> Option<(Invariant, String)> {
+    fn broken_duties(&self) -> Option<Broken> {
         let w = &self.w;
-        let mut under_way = vec![0.0; w.jobs.len()];
+        let (mut under_way, mut rows) = (vec![0.0; w.jobs.len()], vec![0u32; w.jobs.len()]);
         let mut steppers = 0;
         for (i, stage) in w.stages.iter().enumerate() {
             let Kind::Step(step) = &stage.kind else { continue };
-            let (duty, name) = (&step.duty, self.c.stage_name(i));
-            if let Some(lease) = duty.leases.iter().find(|l| {
-                let owner = &w.sessions[l.session as usize];
-                let owned = owner.is_alive()
-                    && owner.serial == l.serial
-                    && owner.minded.contains(&(l.id, i as u32));
-                !owned && l.until == f64::INFINITY
-            }) {
-                let text = format!("stage {name}: lease {} of session {}", lease.id, lease.serial);
-                return Some((Invariant::LeasesEnd, text));
-            }
-            if duty.deferred.iter().any(|d| d.0 <= duty.delivered || d.0 > duty.latest) {
-                return Some((Invariant::DeferredIsDelivered, name));
+            let duty = &step.duty;
+            if let Some(found) = self.broken_duty(i, duty) {
+                return Some(found);
             }
             let flying = duty.flying.iter().flat_map(|b| b.rows());
             let tracks = w.plans[i].as_ref().is_some_and(|p| p.tracks);
-            for (job, n) in flying.chain(step.assigned.iter().copied()).filter(|_| tracks) {
-                under_way[job as usize] += n;
+            for (job, n) in flying.chain(step.assigned.iter().copied()) {
+                under_way[job as usize] += if tracks { n } else { 0.0 };
+                rows[job as usize] += 1;
             }
             let flying = duty.flying.iter().flat_map(|b| &b.over);
             for run in duty.waiting.iter().chain(&duty.over).chain(flying) {
                 steppers += 1;
                 let status = w.sessions[run.session as usize].status;
                 if status != (Status::Stepping { stage: i as u32 }) {
-                    return Some((Invariant::SteppersAreCounted, name));
+                    return Some((Invariant::SteppersAreCounted, self.c.stage_name(i)));
                 }
             }
         }
@@ -209,22 +240,56 @@ impl Engine<'_> {
         if w.sessions.iter().filter(waiting).count() != steppers {
             return Some((Invariant::SteppersAreCounted, "sessions".into()));
         }
-        for (id, (job, n)) in w.jobs.iter().zip(under_way).enumerate() {
+        for (id, ((job, n), rows)) in w.jobs.iter().zip(under_way).zip(rows).enumerate() {
             if (job.flying - n).abs() > 1e-6 && (job.alive || job.flying > 0.0 || n > 0.0) {
                 let text = format!("job {id}: {} and {n}", job.flying);
                 return Some((Invariant::UnderWayIsScheduled, text));
             }
+            if rows > 0 && self.computes_in_nothing(id as u32) {
+                return Some((Invariant::NoReadAfterFree, format!("job {id}")));
+            }
         }
-        for s in w.sessions.iter().filter(|s| s.is_alive()) {
-            let known = |(id, stage): &(u64, u32)| match &w.stages[*stage as usize].kind {
-                Kind::Step(step) => step.duty.leases.iter().any(|l| l.id == *id),
-                _ => false,
-            };
-            if !s.minded.iter().all(known) {
+        for (at, s) in w.sessions.iter().enumerate().filter(|(_, s)| s.is_alive()) {
+            let late = s.leases.iter().any(|l| l.until < w.now);
+            if late || !s.minded.iter().all(|lease| self.is_minded(at, *lease)) {
                 return Some((Invariant::LeasesEnd, format!("session {}", s.serial)));
             }
         }
-        None
+        let late = w.abandoned.iter().find(|l| l.until < w.now || l.until == f64::INFINITY);
+        late.map(|l| (Invariant::LeasesEnd, format!("lease {}", l.id)))
+    }
+
+    /// What does not hold of an engine's duties alone.
+    pub(super) fn broken_duty(&self, stage: usize, duty: &Duty) -> Option<Broken> {
+        let name = || format!("stage {}", self.c.stage_name(stage));
+        let endless = duty.leases.iter().find(|l| {
+            let owner = &self.w.sessions[l.session as usize];
+            let owned = owner.is_alive()
+                && owner.serial == l.serial
+                && owner.minded.contains(&(l.id, stage as u32));
+            !owned && l.until == f64::INFINITY
+        });
+        let told = duty.told.iter().find(|(at, _)| *at == f64::INFINITY).map(|(_, lease)| lease);
+        if let Some(lease) = endless.or(told) {
+            let text = format!("{}: lease {} of session {}", name(), lease.id, lease.serial);
+            return Some((Invariant::LeasesEnd, text));
+        }
+        let lost = duty.deferred.iter().any(|d| d.0 <= duty.delivered || d.0 > duty.latest);
+        lost.then(|| (Invariant::DeferredIsDelivered, name()))
+    }
+
+    /// Whether a job that iterations under way have tokens of computes in no claim that is held, and does not
+    /// know it.
+    pub(super) fn computes_in_nothing(&self, id: u32) -> bool {
+        let w = &self.w;
+        let job: &Job = &w.jobs[id as usize];
+        if !job.alive {
+            return !w.plans[job.stage as usize].as_ref().is_some_and(|plan| plan.ahead);
+        }
+        let Some((s, claim)) = job.session.zip(job.growing) else { return false };
+        let session = &w.sessions[s as usize];
+        let held = session.claims.get(claim as usize).is_some_and(|c| c.active);
+        session.status != (Status::Working { job: id }) || !held
     }
 }
 

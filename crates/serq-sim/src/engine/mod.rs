@@ -7,6 +7,8 @@
 pub(crate) mod alert;
 #[cfg(debug_assertions)]
 pub(crate) mod invariant;
+#[cfg(debug_assertions)]
+mod ledger;
 mod tell;
 
 use std::collections::VecDeque;
@@ -102,6 +104,9 @@ pub(crate) struct Engine<'p> {
     pub(crate) calm: bool,
     /// Coasting engines whose residents' work and positions are to be brought up to date.
     pub(crate) lagging: Vec<u32>,
+    /// What was found when the invariants were last checked.
+    #[cfg(debug_assertions)]
+    ledger: ledger::Ledger,
 }
 
 impl<'p> Engine<'p> {
@@ -185,6 +190,8 @@ impl<'p> Engine<'p> {
             done: Vec::new(),
             calm: false,
             lagging: Vec::new(),
+            #[cfg(debug_assertions)]
+            ledger: ledger::Ledger::default(),
             alert_pools: Set::default(),
             alert_stages: Set::default(),
         }
@@ -194,6 +201,8 @@ impl<'p> Engine<'p> {
     /// session has ended, which then is the end of the run.
     pub(crate) fn run(&mut self) -> std::result::Result<(), RunError> {
         self.start().map_err(|r| self.fault(*r))?;
+        #[cfg(debug_assertions)]
+        self.check_invariants();
         let drains = self.settings.horizon == f64::INFINITY;
         while let Some(at) = self.events.next() {
             if at > self.settings.horizon || (drains && self.is_drained()) {
@@ -216,6 +225,8 @@ impl<'p> Engine<'p> {
             }
         }
         self.catch_up();
+        #[cfg(debug_assertions)]
+        self.check_everything();
         if drains {
             self.settings.horizon = self.w.now;
             if self.w.now <= self.settings.warmup && self.settings.warmup > 0.0 {

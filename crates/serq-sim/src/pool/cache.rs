@@ -7,13 +7,15 @@
 
 use std::collections::BTreeSet;
 
+use crate::slots::Slots;
+
 #[derive(Debug)]
 pub(crate) struct Cache {
     /// Units in all entries, and those nobody can use or evict.
     pub(crate) total: f64,
     /// Units kept without an entry.
     pub(crate) anonymous: f64,
-    entries: Vec<Entry>,
+    entries: Slots<Entry>,
     free: Vec<u32>,
     count: usize,
     lru: Option<BTreeSet<(u64, u64, u32)>>,
@@ -50,7 +52,7 @@ impl Cache {
         Self {
             total: 0.0,
             anonymous: 0.0,
-            entries: Vec::new(),
+            entries: Slots::default(),
             free: Vec::new(),
             count: 0,
             lru: lru.then(BTreeSet::new),
@@ -123,6 +125,17 @@ impl Cache {
     /// The least recently released entry of an `lru` cache.
     pub(crate) fn oldest(&self) -> Option<u32> {
         self.lru.as_ref()?.first().map(|(_, _, at)| *at)
+    }
+
+    /// Entries that changed and their sizes, none for those that are gone.
+    #[cfg(debug_assertions)]
+    pub(crate) fn touched(&mut self) -> Vec<(u32, Option<f64>)> {
+        let touched = self.entries.touched();
+        let size = |at: u32| {
+            let entry = &self.entries[at as usize];
+            entry.alive.then_some(entry.size)
+        };
+        touched.into_iter().map(|at| (at, size(at))).collect()
     }
 
     /// Every entry with its number.

@@ -56,6 +56,9 @@ impl Keys {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: VecDeque<Waiting>,
+    /// Who joined or left since the last look.
+    #[cfg(debug_assertions)]
+    moves: Vec<(Who, bool)>,
 }
 
 #[derive(Clone, Debug)]
@@ -87,11 +90,15 @@ impl Queue {
     pub(crate) fn join_by(&mut self, who: Who, keys: Keys) {
         let at = self.waiting.partition_point(|w| w.keys.as_ref().is_none_or(|k| k.at_most(&keys)));
         self.waiting.insert(at, Waiting { who, keys: Some(keys) });
+        #[cfg(debug_assertions)]
+        self.moves.push((who, true));
     }
 
     /// Comes back ahead of everybody.
     pub(crate) fn rejoin(&mut self, who: Who) {
         self.waiting.push_front(Waiting { who, keys: None });
+        #[cfg(debug_assertions)]
+        self.moves.push((who, true));
     }
 
     /// Whether the first is ahead of every key.
@@ -100,11 +107,21 @@ impl Queue {
     }
 
     pub(crate) fn remove(&mut self, who: Who) {
+        #[cfg(debug_assertions)]
+        let before = self.len();
         if self.head() == Some(who) {
             self.waiting.pop_front();
         } else {
             self.waiting.retain(|w| w.who != who);
         }
+        #[cfg(debug_assertions)]
+        self.moves.extend((self.len()..before).map(|_| (who, false)));
+    }
+
+    /// Who joined (true) or left, in order, since the last call.
+    #[cfg(debug_assertions)]
+    pub(crate) fn moves(&mut self) -> Vec<(Who, bool)> {
+        std::mem::take(&mut self.moves)
     }
 }
 

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 
 use crate::content::{Chain, Hit, Holder, Pool as Blocks};
+use crate::slots::Slots;
 
 /// No holder: a claim of a pool that is not shared.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -19,10 +20,13 @@ pub(crate) struct Shared {
     /// Units in a block.
     unit: f64,
     /// By number; numbers that are free again are in `spare`.
-    holders: Vec<Option<Holder>>,
+    holders: Slots<Option<Holder>>,
     spare: Vec<u32>,
     /// The latest look-up: expressions ask for the same one several times in an attempt.
     memo: Cell<Option<Memo>>,
+    /// What was found when it was last checked.
+    #[cfg(debug_assertions)]
+    ledger: crate::content::Ledger,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,9 +48,11 @@ impl Shared {
         Some(Self {
             blocks,
             unit: block,
-            holders: Vec::new(),
+            holders: Slots::default(),
             spare: Vec::new(),
             memo: Cell::new(None),
+            #[cfg(debug_assertions)]
+            ledger: crate::content::Ledger::default(),
         })
     }
 
@@ -159,5 +165,32 @@ impl Shared {
         let holders: Vec<&Holder> = self.holders.iter().flatten().collect();
         let broken = crate::content::invariant::check(&self.blocks, &holders).err()?;
         Some(format!("{}: {}", broken.statement, broken.detail))
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Shared {
+    /// Asks what must hold of what changed since the last time. The holders among that, or what is wrong.
+    pub(crate) fn check(&mut self) -> Result<Vec<u32>, String> {
+        let checked = self.ledger.check(&mut self.blocks, &mut self.holders);
+        checked.map_err(|broken| format!("{}: {}", broken.statement, broken.detail))
+    }
+
+    /// Where the account of changes differs from a fresh one, if anywhere.
+    pub(crate) fn differs(&self) -> Option<String> {
+        self.ledger.differs(&self.blocks, &self.holders)
+    }
+
+    /// Whether there is a holder of this number, and how many there were before it.
+    pub(crate) fn is_open(&self, holder: u32) -> bool {
+        self.holder(holder).is_some()
+    }
+
+    pub(crate) fn generation(&self, holder: u32) -> u32 {
+        self.ledger.generation(holder)
+    }
+
+    pub(crate) fn cap(&self) -> u64 {
+        self.blocks.cap()
     }
 }

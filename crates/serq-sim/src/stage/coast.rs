@@ -194,7 +194,11 @@ impl Engine<'_> {
                     s.stats.split[1] += self.w.now - step.started.max(warm_at);
                     s.stats.tokens[1] += step.assigned.len() as f64;
                 }
-            } else if !self.refresh(stage, budget)? {
+            } else if self.refresh(stage, budget)? {
+                // The others change nothing that an invariant speaks of.
+                #[cfg(debug_assertions)]
+                self.check_invariants();
+            } else {
                 return Ok(false);
             }
             if let Some(s) = blocked.take() {

@@ -37,7 +37,7 @@ impl Batch {
 
     /// Jobs and their tokens.
     #[cfg(any(test, debug_assertions))]
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (u32, f64)> + '_ {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (u32, f64)> + Clone + '_ {
         self.rows.iter().copied()
     }
 }

@@ -113,7 +113,7 @@ impl Job {
     }
 
     /// The stages it is at.
-    pub(crate) fn stages(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn stages(&self) -> impl Iterator<Item = u32> + Clone + '_ {
         std::iter::once(self.stage).chain(self.also.iter().map(|(s, _)| *s))
     }
 
