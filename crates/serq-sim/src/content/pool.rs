@@ -284,6 +284,11 @@ impl Pool {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn break_books(&mut self) {
+        self.blocks[0].refs += 1;
+    }
+
     fn room_for(&self, needed: u64) -> Result<(), Short> {
         let free = self.free();
         if needed <= free { Ok(()) } else { Err(Short { needed, free }) }

@@ -168,6 +168,14 @@ impl Shared {
     }
 }
 
+#[cfg(test)]
+impl Shared {
+    /// Breaks its books: a block has one reference more than holders.
+    pub(crate) fn break_books(&mut self) {
+        self.blocks.break_books();
+    }
+}
+
 #[cfg(debug_assertions)]
 impl Shared {
     /// Asks what must hold of what changed since the last time. The holders among that, or what is wrong.

@@ -126,7 +126,7 @@ impl Engine<'_> {
     }
 
     /// Blocks that an iteration of a fenced engine computes in and that were given back.
-    fn lost_read(&self) -> Option<Broken> {
+    pub(super) fn lost_read(&self) -> Option<Broken> {
         for (i, of) in self.ledger.stages.iter().enumerate() {
             let lost = of.reads.iter().find(|(_, read)| {
                 let Read { pool, holder, generation } = **read;
