@@ -10,6 +10,10 @@ use std::ops::{Deref, Index, IndexMut};
 #[cfg(debug_assertions)]
 use std::cell::Cell;
 
+// Nothing but a vector in a release build.
+#[cfg(not(debug_assertions))]
+const _: () = assert!(size_of::<Slots<u8>>() == size_of::<Vec<u8>>());
+
 /// A vector whose elements are changed by number, or all of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots<T> {

@@ -40,8 +40,8 @@ pub fn conserved(pool: &Pool, _: &[&Holder]) -> Result<(), String> {
     let used = pool.blocks.iter().filter(|b| b.refs > 0).count() as u64;
     let cached = pool.blocks.iter().filter(|b| b.refs == 0 && b.content != NONE).count() as u64;
     let blank = pool.blocks.iter().filter(|b| b.refs == 0 && b.content == NONE).count() as u64;
-    let counted = (pool.used(), pool.cached(), pool.free() - pool.cached());
-    same("used, cached and blank", counted, (used, cached, blank))?;
+    let counted = (pool.used(), pool.cached(), pool.free());
+    same("used, cached and free", counted, (used, cached, cached + blank))?;
     same("the sum and the cap", used + cached + blank, pool.cap())
 }
 
@@ -90,8 +90,7 @@ pub fn copies_are_carriers(pool: &Pool, _: &[&Holder]) -> Result<(), String> {
 /// Each entry counts the blocks that carry it and the entries that go on from it, and the index holds
 /// exactly the entries.
 pub fn contents_are_needed(pool: &Pool, _: &[&Holder]) -> Result<(), String> {
-    let top = pool.table.live().map(|(id, _)| id as usize + 1).max().unwrap_or(0);
-    let mut needed = vec![0_u32; top];
+    let mut needed = vec![0_u32; pool.table.places()];
     needed[ROOT as usize] = 1;
     for (id, node) in pool.table.live() {
         if id != ROOT {
@@ -101,6 +100,8 @@ pub fn contents_are_needed(pool: &Pool, _: &[&Holder]) -> Result<(), String> {
     for block in pool.blocks.iter().filter(|b| b.content != NONE) {
         needed[block.content as usize] += 1;
     }
+    same("references of nothing", pool.table.node(ROOT).refs, needed[ROOT as usize])?;
+    same("tokens before the end of nothing", pool.table.node(ROOT).depth, 0)?;
     let mut live = 0;
     for (id, node) in pool.table.live() {
         same(format_args!("references of content {id}"), node.refs, needed[id as usize])?;

@@ -7,9 +7,10 @@
 //!
 //! Why nothing is missed: each statement of [`super::invariant`] is one of three. A sum, of which only what
 //! changed is counted again. A comparison of a block, a content or a place of a holder with its neighbours,
-//! which is asked again of both if either changed. That a list is one list from end to end is the third: here it
-//! is asked of the links beside what changed, which finds a block that is on no list or on a wrong one; that the
-//! links form no circle beside the list is what only the walk of [`super::invariant`] shows. The index of
+//! which is asked again of both if either changed, and of those it was beside before. That a list is one list from
+//! end to end is the third: here it is asked of the links of what changed, which finds a block that is on
+//! no list, on a wrong one or on one twice; that no links form a circle beside the list is what only the
+//! walk of [`super::invariant`] shows. The index of
 //! contents changes in two places of [`super::table`], both of which change the content, too.
 
 use super::Pool;
@@ -25,6 +26,8 @@ pub(crate) struct Ledger {
     blocks: Vec<OfBlock>,
     contents: Vec<OfContent>,
     holders: Vec<OfHolder>,
+    /// Ends of the free list.
+    free: Ends,
     used: u64,
     cached: u64,
     live: usize,
@@ -38,6 +41,8 @@ struct OfBlock {
     /// only one if there is one.
     held: u32,
     by: u32,
+    /// Its neighbours on the free list and among the copies of its content.
+    beside: [(u32, u32); 2],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +52,8 @@ struct OfContent {
     depth: u64,
     /// Blocks that carry it and contents that go on from it.
     needs: u32,
+    /// Ends of the list of those blocks.
+    copies: Ends,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +72,16 @@ struct Suspects {
     places: Vec<(u32, usize)>,
 }
 
-const BLANK: OfBlock = OfBlock { used: false, content: NONE, held: 0, by: 0 };
+impl Suspects {
+    fn ends(&mut self, ends: Ends) {
+        for b in [ends.first, ends.last].into_iter().filter(|b| *b != NONE) {
+            self.blocks.note(b as usize);
+        }
+    }
+}
+
+const BLANK: OfBlock =
+    OfBlock { used: false, content: NONE, held: 0, by: 0, beside: [(NONE, NONE); 2] };
 
 impl Ledger {
     /// Takes over what changed and asks the statements about it. The holders that were lent for change.
@@ -94,8 +110,17 @@ impl Ledger {
                 self.suspect_places(pool, b, &mut suspects);
             }
         }
-        let links = pool.free_links.touched().into_iter().chain(pool.copy_links.touched());
-        blocks.into_iter().chain(links).for_each(|b| suspects.blocks.note(b as usize));
+        blocks.into_iter().for_each(|b| suspects.blocks.note(b as usize));
+        suspects.ends(std::mem::replace(&mut self.free, pool.free));
+        for (which, links) in [&mut pool.free_links, &mut pool.copy_links].into_iter().enumerate() {
+            for b in links.touched() {
+                // Who it was beside may still say so.
+                let beside = &mut self.blocks[b as usize].beside[which];
+                let before = std::mem::replace(beside, links.around(b));
+                let all = [b, before.0, before.1].into_iter().filter(|b| *b != NONE);
+                all.for_each(|b| suspects.blocks.note(b as usize));
+            }
+        }
         self.ask(pool, holders, suspects)?;
         Ok(lent)
     }
@@ -109,7 +134,8 @@ impl Ledger {
     pub(crate) fn differs(&self, pool: &Pool, holders: &[Option<Holder>]) -> Option<String> {
         let fresh = Ledger::of(pool, holders);
         let sums = |l: &Ledger| format!("{:?}", (l.used, l.cached, l.live));
-        let kept = |h: &OfHolder, k: &OfHolder| (&h.blocks, h.registered) == (&k.blocks, k.registered);
+        let kept =
+            |h: &OfHolder, k: &OfHolder| (&h.blocks, h.registered) == (&k.blocks, k.registered);
         let dead = |id: &OfContent| OfContent { needs: id.needs, ..OfContent::default() };
         let alike = |a: &OfContent, b: &OfContent| {
             if a.live || b.live { a == b } else { dead(a) == dead(b) }
@@ -140,6 +166,8 @@ impl Ledger {
         ledger.take_contents(pool, &all, &mut suspects);
         for b in 0..pool.blocks.len() as u32 {
             ledger.take_block(pool, b, &mut suspects);
+            let beside = [pool.free_links.around(b), pool.copy_links.around(b)];
+            ledger.blocks[b as usize].beside = beside;
         }
         ledger
     }
@@ -190,11 +218,18 @@ impl Ledger {
                 parent: node.parent,
                 depth: node.depth,
                 needs: before.needs,
+                copies: node.copies,
             };
             if now == before {
                 continue;
             }
             self.contents[id as usize] = now;
+            // A list that ends elsewhere: those that were its ends are so no more.
+            suspects.ends(before.copies);
+            suspects.ends(now.copies);
+            if (OfContent { copies: before.copies, ..now }) == before {
+                continue;
+            }
             for (of, gone) in [(before, true), (now, false)] {
                 if of.live {
                     self.live = if gone { self.live - 1 } else { self.live + 1 };
@@ -305,16 +340,17 @@ impl Ledger {
     }
 
     fn conserved(&self, pool: &Pool) -> Result<(), String> {
-        let (used, cached) = (self.used, self.cached);
-        let blank = pool.cap() - used - cached;
-        let counted = (pool.used(), pool.cached(), pool.free() - pool.cached());
-        same("used, cached and blank", counted, (used, cached, blank))
+        let counted = (pool.used(), pool.cached(), pool.free());
+        same("used, cached and free", counted, (self.used, self.cached, pool.cap() - self.used))
     }
 
     fn needed(&self, pool: &Pool, id: u32) -> Result<(), String> {
         let (node, of) = (pool.table.node(id), self.contents[id as usize]);
         same(format_args!("references of content {id}"), node.refs, of.needs)?;
-        if id == ROOT || !of.live {
+        if id == ROOT {
+            return same("tokens before the end of nothing", node.depth, 0);
+        }
+        if !of.live {
             return Ok(());
         }
         same(format_args!("content {id} is in the index"), pool.table.indexed(id), true)?;
@@ -328,7 +364,11 @@ fn ends(links: &Links, ends: Ends) -> Result<(), String> {
     let Ends { first, last } = ends;
     same("a list has no first and no last block", first == NONE, last == NONE)?;
     if first != NONE {
-        same("before the first and behind the last", [links.around(first).0, links.around(last).1], [NONE; 2])?;
+        same(
+            "before the first and behind the last",
+            [links.around(first).0, links.around(last).1],
+            [NONE; 2],
+        )?;
     }
     Ok(())
 }

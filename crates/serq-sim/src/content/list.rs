@@ -13,6 +13,12 @@ pub(super) struct Ends {
     pub(super) last: u32,
 }
 
+impl Default for Ends {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
 impl Ends {
     pub(super) const EMPTY: Ends = Ends { first: NONE, last: NONE };
 }

@@ -144,7 +144,6 @@ impl Table {
     }
 
     /// Entries there are, in use or not.
-    #[cfg(debug_assertions)]
     pub(super) fn places(&self) -> usize {
         self.nodes.len()
     }

@@ -152,10 +152,16 @@ impl Engine<'_> {
                     return Some((Invariant::NoReadAfterFree, text));
                 }
             } else if !close(p.used, held[i]) {
-                return Some((Invariant::UsedIsHeldAndLeased, format!("{}, held {}", said(), held[i])));
+                return Some((
+                    Invariant::UsedIsHeldAndLeased,
+                    format!("{}, held {}", said(), held[i]),
+                ));
             }
             if !close(p.cache.total, entries) {
-                return Some((Invariant::CachedIsEntries, format!("{}, entries {entries}", said())));
+                return Some((
+                    Invariant::CachedIsEntries,
+                    format!("{}, entries {entries}", said()),
+                ));
             }
             if p.holders != holders[i] {
                 let text = format!("{}, holders {} and {}", said(), p.holders, holders[i]);

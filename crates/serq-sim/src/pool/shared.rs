@@ -154,13 +154,13 @@ impl Shared {
     }
 
     /// Holders there are.
-    #[cfg(any(test, debug_assertions))]
+    #[cfg(debug_assertions)]
     pub(crate) fn count(&self) -> usize {
         self.holders.len() - self.spare.len()
     }
 
     /// What is wrong with it, if anything.
-    #[cfg(any(test, debug_assertions))]
+    #[cfg(debug_assertions)]
     pub(crate) fn broken(&self) -> Option<String> {
         let holders: Vec<&Holder> = self.holders.iter().flatten().collect();
         let broken = crate::content::invariant::check(&self.blocks, &holders).err()?;
@@ -168,7 +168,7 @@ impl Shared {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, debug_assertions))]
 impl Shared {
     /// Breaks its books: a block has one reference more than holders.
     pub(crate) fn break_books(&mut self) {

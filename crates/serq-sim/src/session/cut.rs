@@ -33,7 +33,7 @@ impl Frame {
     }
 
     /// Holds around it.
-    #[cfg(any(test, debug_assertions))]
+    #[cfg(debug_assertions)]
     pub(crate) fn holds(&self) -> usize {
         self.holds as usize
     }

@@ -36,7 +36,7 @@ impl Batch {
     }
 
     /// Jobs and their tokens.
-    #[cfg(any(test, debug_assertions))]
+    #[cfg(debug_assertions)]
     pub(crate) fn rows(&self) -> impl Iterator<Item = (u32, f64)> + Clone + '_ {
         self.rows.iter().copied()
     }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::super::invariant;
 use super::super::{Chain, Holder, Pool, Segment};
+use crate::slots::Slots;
 
 /// A token: a segment's key and the place in it.
 type Token = (u64, u64);
@@ -129,21 +130,51 @@ struct Live {
     key: u64,
     chain: Chain,
     room: usize,
-    holder: Holder,
+    /// Its number among the holders.
+    number: usize,
     model: ModelHolder,
 }
 
-fn compare(pool: &Pool, model: &Model, live: &[Live]) {
-    let holders: Vec<&Holder> = live.iter().map(|l| &l.holder).collect();
+/// The holders by number, numbers of closed ones used again, and what is known of a check before.
+#[derive(Default)]
+struct Kept {
+    holders: Slots<Option<Holder>>,
+    #[cfg(debug_assertions)]
+    ledger: super::super::Ledger,
+}
+
+impl Kept {
+    fn keep(&mut self, holder: Holder) -> usize {
+        let free = self.holders.iter().position(Option::is_none);
+        match free {
+            Some(number) => self.holders[number] = Some(holder),
+            None => self.holders.push(Some(holder)),
+        }
+        free.unwrap_or(self.holders.len() - 1)
+    }
+
+    fn get(&mut self, number: usize) -> &mut Holder {
+        self.holders[number].as_mut().expect("kept")
+    }
+}
+
+fn compare(pool: &mut Pool, model: &Model, live: &[Live], kept: &mut Kept) {
+    #[cfg(debug_assertions)]
+    {
+        kept.ledger.check(pool, &mut kept.holders).expect("what changed");
+        assert_eq!(kept.ledger.differs(pool, &kept.holders), None);
+    }
+    let holders: Vec<&Holder> = kept.holders.iter().flatten().collect();
     if let Err(violation) = invariant::check(pool, &holders) {
         panic!("{violation:?}");
     }
     let free: Vec<usize> = pool.free_links.iter(pool.free).map(|b| b as usize).collect();
     assert_eq!(free, Vec::from(model.free.clone()), "order of reuse");
     for l in live {
-        let blocks: Vec<usize> = l.holder.blocks.iter().map(|&b| b as usize).collect();
+        let holder = kept.get(l.number);
+        let blocks: Vec<usize> = holder.blocks.iter().map(|&b| b as usize).collect();
         assert_eq!(blocks, l.model.blocks);
-        assert_eq!(l.holder.registered(), l.model.registered);
+        assert_eq!(holder.registered(), l.model.registered);
     }
 }
 
@@ -159,6 +190,7 @@ proptest! {
         let mut pool = Pool::new(blocks as u64, block as u32, true).expect("pool");
         let mut model = Model::new(blocks, block);
         let mut live: Vec<Live> = Vec::new();
+        let mut kept = Kept::default();
         let mut next = 100;
         for op in ops {
             match op {
@@ -176,7 +208,8 @@ proptest! {
                         (Ok(mut holder), Some(mut held)) => {
                             pool.register(&mut holder, &chain, registered as u64);
                             model.register(&mut held, &all, registered);
-                            live.push(Live { key: next, chain, room, holder, model: held });
+                            let number = kept.keep(holder);
+                            live.push(Live { key: next, chain, room, number, model: held });
                             next += 1;
                         }
                         (Err(_), None) => {}
@@ -187,7 +220,7 @@ proptest! {
                     let at = which % live.len();
                     let l = &mut live[at];
                     let room = l.room + by;
-                    let grown = pool.grow(&mut l.holder, room as u64).is_ok();
+                    let grown = pool.grow(kept.get(l.number), room as u64).is_ok();
                     prop_assert_eq!(grown, model.grow(&mut l.model, room));
                     if grown {
                         l.room = room;
@@ -197,17 +230,17 @@ proptest! {
                     let at = which % live.len();
                     let l = &mut live[at];
                     l.chain.extend(l.key, by);
-                    pool.register(&mut l.holder, &l.chain, registered as u64);
+                    pool.register(kept.get(l.number), &l.chain, registered as u64);
                     model.register(&mut l.model, &tokens(&l.chain), registered);
                 }
                 Op::Close(which) if !live.is_empty() => {
                     let l = live.swap_remove(which % live.len());
-                    pool.close(l.holder);
+                    pool.close(kept.holders[l.number].take().expect("kept"));
                     model.close(l.model);
                 }
                 _ => {}
             }
-            compare(&pool, &model, &live);
+            compare(&mut pool, &model, &live, &mut kept);
         }
     }
 }

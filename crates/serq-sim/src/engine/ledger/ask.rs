@@ -23,7 +23,9 @@ impl Engine<'_> {
         found = found.or_else(|| list.iter().find_map(|j| self.broken_job(*j as usize)));
         self.ledger.list = list;
         found = found.or_else(|| self.lost_read()).or_else(|| self.late_bound());
-        found.or_else(|| (!self.ready.is_empty()).then(|| (Invariant::InstantSettled, String::new())))
+        found.or_else(|| {
+            (!self.ready.is_empty()).then(|| (Invariant::InstantSettled, String::new()))
+        })
     }
 
     fn broken_session(&self, at: usize) -> Option<Broken> {
@@ -81,7 +83,8 @@ impl Engine<'_> {
                     (false, 1..) => Invariant::NoReadAfterFree,
                     _ => Invariant::UsedIsHeldAndLeased,
                 };
-                let text = format!("{}, holder {h} has {} units: {owner:?}", said(), shared.alloc(h));
+                let text =
+                    format!("{}, holder {h} has {} units: {owner:?}", said(), shared.alloc(h));
                 return Some((which, text));
             }
         } else if !close(p.used, of.held.value()) {

@@ -15,6 +15,7 @@
 //! one, and everything looked at, whenever enough events have paid for it.
 
 mod ask;
+mod fresh;
 mod sum;
 #[cfg(test)]
 mod tests;
@@ -23,15 +24,15 @@ use std::collections::BTreeMap;
 
 use super::invariant::Invariant;
 use crate::pool::lease::Minded;
-use crate::pool::queue::{Queue, Who};
+use crate::pool::queue::Who;
 use crate::pool::shared::NONE;
 use crate::session::{Session, Status};
 use crate::slots::Touched;
 use crate::stage::step::Step;
 use crate::stage::{Job, Kind};
 use crate::world::World;
-pub(super) use sum::close;
 use sum::Sum;
+pub(super) use sum::close;
 
 /// What does not hold, and where.
 pub(super) type Broken = (Invariant, String);
@@ -172,70 +173,6 @@ impl Ledger {
         grow(&mut self.pools, w.pools.len());
     }
 
-    /// The account of a world, everything counted.
-    fn of(w: &World) -> Self {
-        let mut ledger = Self::default();
-        ledger.resize(w);
-        for (p, pool) in (0..).zip(&w.pools) {
-            ledger.stand(p, &pool.queue);
-            let entries = pool.cache.iter().map(|(at, e)| (at, Some(e.size))).collect();
-            ledger.pools[p as usize].keep(entries);
-        }
-        (0..).zip(&w.sessions).for_each(|(s, of)| ledger.take_session(of, s));
-        (0..).zip(&w.jobs).for_each(|(j, of)| ledger.take_job(of, j));
-        (0..w.stages.len() as u32).for_each(|i| ledger.take_stage(w, i));
-        ledger.take_abandoned(&w.abandoned);
-        ledger
-    }
-
-    /// Where an account made at once differs, if anywhere.
-    pub(super) fn differs(&self, w: &World) -> Option<String> {
-        let fresh = Self::of(w);
-        let sorted = |of: &[u32]| {
-            let mut of = of.to_vec();
-            of.sort_unstable();
-            of
-        };
-        for (s, (a, b)) in self.sessions.iter().zip(&fresh.sessions).enumerate() {
-            if (&a.stands, &a.steps, &a.minders) == (&b.stands, &b.steps, &b.minders) {
-                continue;
-            }
-            let (mut places, mut theirs) = (a.stands.clone(), b.stands.clone());
-            places.sort_unstable();
-            theirs.sort_unstable();
-            let (steps, minders) = (sorted(&a.steps), sorted(&a.minders));
-            if places != theirs || (steps, minders) != (sorted(&b.steps), sorted(&b.minders)) {
-                return Some(format!("session slot {s}: {a:?} and {b:?}"));
-            }
-        }
-        for (j, (a, b)) in self.jobs.iter().zip(&fresh.jobs).enumerate() {
-            if a.rows != b.rows || !a.under_way.is_close(b.under_way) {
-                return Some(format!("job {j}: {a:?} and {b:?}"));
-            }
-        }
-        for (i, (a, b)) in self.stages.iter().zip(&fresh.stages).enumerate() {
-            if a.population != b.population {
-                return Some(format!("stage {i}: {a:?} and {b:?}"));
-            }
-        }
-        for (p, (a, b)) in self.pools.iter().zip(&fresh.pools).enumerate() {
-            let counts = |of: &OfPool| (of.holders, of.standing, of.count);
-            let owned = |of: &OfPool, h: usize| of.owners.get(h).copied().unwrap_or_default();
-            let numbers = a.owners.len().max(b.owners.len());
-            if counts(a) != counts(b)
-                || !a.held.is_close(b.held)
-                || !a.cached.is_close(b.cached)
-                || (0..numbers).any(|h| owned(a, h) != owned(b, h))
-            {
-                return Some(format!("pool {p}: {a:?} and {b:?}"));
-            }
-        }
-        let blocks = w.pools.iter().filter_map(|p| p.shared.as_ref());
-        let mut blocks = blocks.filter_map(|shared| shared.differs());
-        let bounds = || (self.bounds != fresh.bounds).then(|| format!("{:?}", self.bounds));
-        blocks.next().or_else(bounds)
-    }
-
     /// Somebody has units of a pool, or has them no more.
     fn give(&mut self, share: Share, gone: bool) {
         let Share { pool, alloc, holder } = share;
@@ -282,10 +219,6 @@ impl Ledger {
                 Err(what) => of.broken = Some(what),
             }
         }
-    }
-
-    fn stand(&mut self, p: u32, queue: &Queue) {
-        queue.iter().for_each(|who| self.moved(p, who, true));
     }
 
     fn moved(&mut self, p: u32, who: Who, joined: bool) {
@@ -371,23 +304,38 @@ impl Ledger {
         self.replace(at, |of| &mut of.deferred, deferred, Self::defer);
         let flying = duty.flying.iter().flat_map(|b| &b.over);
         let waiting = duty.waiting.iter().chain(&duty.over).chain(flying);
-        self.replace(at, |of| &mut of.steppers, waiting.map(|run| run.session), |l, s, gone| {
-            l.suspects.sessions.note(s as usize);
-            change(&mut l.sessions[s as usize].steps, i, gone);
-        });
+        self.replace(
+            at,
+            |of| &mut of.steppers,
+            waiting.map(|run| run.session),
+            |l, s, gone| {
+                l.suspects.sessions.note(s as usize);
+                change(&mut l.sessions[s as usize].steps, i, gone);
+            },
+        );
         let owners = duty.leases.iter().map(|l| l.session);
         // A lease may be another of the same session.
         owners.clone().for_each(|s| self.suspects.sessions.note(s as usize));
-        self.replace(at, |of| &mut of.owners, owners, |l, s, gone| {
-            l.suspects.sessions.note(s as usize);
-            change(&mut l.sessions[s as usize].minders, i, gone);
-        });
+        self.replace(
+            at,
+            |of| &mut of.owners,
+            owners,
+            |l, s, gone| {
+                l.suspects.sessions.note(s as usize);
+                change(&mut l.sessions[s as usize].minders, i, gone);
+            },
+        );
         let tracks = w.plans[at].as_ref().is_some_and(|plan| plan.tracks);
         let flying = duty.flying.iter().flat_map(|b| b.rows());
         let rows = flying.chain(step.assigned.iter().copied());
-        self.replace(at, |of| &mut of.rows, rows, |l, (j, n), gone| {
-            l.row(j, if tracks { n } else { 0.0 }, gone);
-        });
+        self.replace(
+            at,
+            |of| &mut of.rows,
+            rows,
+            |l, (j, n), gone| {
+                l.row(j, if tracks { n } else { 0.0 }, gone);
+            },
+        );
         self.stages[at].read(w, step, i);
     }
 
