@@ -41,6 +41,11 @@ impl Set {
         None
     }
 
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let after = |k: &u32| k.checked_add(1).and_then(|from| self.next(from));
         std::iter::successors(self.next(0), after)
@@ -107,6 +112,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(set.next(from), model.range(from..).next().copied());
+            prop_assert_eq!(set.is_empty(), model.is_empty());
             prop_assert!(set.iter().eq(model.iter().copied()));
         }
     }

@@ -23,7 +23,7 @@ use crate::expr::{Env, Expr, NO_VARS};
 use crate::pool::Pool;
 use crate::program::Compiled;
 use crate::report::gauge::Gauge;
-use crate::rng::{Purpose, Rng};
+use crate::rng::{Family, Purpose, Rng, dist::Units};
 use crate::session::Pending;
 use crate::stage::{Kind, Mode, Stage};
 use crate::stats::{Requests, Samples, TimeAverage, Trend};
@@ -50,9 +50,13 @@ pub(crate) struct Engine<'p> {
     pub(crate) free_jobs: Vec<u32>,
     pub(crate) free_sessions: Vec<u32>,
     pub(crate) session_rng: Vec<Rng>,
+    /// Where those come from.
+    pub(crate) statements: Family,
     pub(crate) stage_rng: Vec<Rng>,
     pub(crate) evict_rng: Rng,
     pub(crate) arrival_rng: Rng,
+    /// What Poisson arrivals draw from it.
+    pub(crate) arrival_units: Units,
     /// Whether the warm-up is over, and since when.
     pub(crate) warm: bool,
     pub(crate) warm_at: f64,
@@ -147,11 +151,13 @@ impl<'p> Engine<'p> {
             free_jobs: Vec::new(),
             free_sessions: Vec::new(),
             session_rng: Vec::new(),
+            statements: Family::new(seed, Purpose::Statements),
             stage_rng: (0..ir.stages.len())
                 .map(|i| Rng::stream(seed, Purpose::Stage, i as u64, 0))
                 .collect(),
             evict_rng: Rng::stream(seed, Purpose::Evict, 0, 0),
             arrival_rng: Rng::stream(seed, Purpose::Arrivals, 0, 0),
+            arrival_units: Units::default(),
             warm: settings.warmup <= 0.0,
             warm_at: 0.0,
             admissions: 0,
@@ -204,7 +210,7 @@ impl<'p> Engine<'p> {
         #[cfg(debug_assertions)]
         self.check_invariants();
         let drains = self.settings.horizon == f64::INFINITY;
-        while let Some(at) = self.events.next() {
+        while let Some(at) = self.events.due() {
             if at > self.settings.horizon || (drains && self.is_drained()) {
                 break;
             }
@@ -273,7 +279,9 @@ impl<'p> Engine<'p> {
             // Iterations that were run together led past a look; nothing has changed since.
             self.look(self.w.now);
         }
-        self.catch_up();
+        if !self.lagging.is_empty() {
+            self.catch_up();
+        }
         match event {
             Event::Arrive => self.arrive()?,
             Event::Finish { job, epoch } => self.finish(job, epoch)?,
@@ -292,6 +300,7 @@ impl<'p> Engine<'p> {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn schedule(&mut self, at: f64, event: Event) {
         self.scheduled += 1;
         // An infinite time never comes.
@@ -333,9 +342,26 @@ impl<'p> Engine<'p> {
     /// next event. Only if an iteration's admissions gave work to what was passed already, in the
     /// order of stages or because its queue is served by nobody, does the instant go round again:
     /// that work would wait for an event that may never come.
+    #[inline]
     fn settle(&mut self) -> Result<()> {
-        for _ in 0..MOST_ROUNDS {
-            self.settle_sessions()?;
+        self.settle_sessions()?;
+        #[cfg(debug_assertions)]
+        self.check_alert();
+        if self.watched || self.w.flows.dirty || !self.alert_stages.is_empty() {
+            return self.settle_stages();
+        }
+        self.delivered = None;
+        self.calm = self.settings.coalesce && self.c.coasts && self.is_calm();
+        Ok(())
+    }
+
+    /// The sessions have settled: the stages, and both again while one gives the other work.
+    #[inline(never)]
+    fn settle_stages(&mut self) -> Result<()> {
+        for round in 0..MOST_ROUNDS {
+            if round > 0 {
+                self.settle_sessions()?;
+            }
             if let Some(stage) = self.delivered.take() {
                 self.show_engine(stage, Phase::Delivered);
             }
@@ -388,9 +414,13 @@ impl<'p> Engine<'p> {
         ))
     }
 
+    #[inline]
     fn settle_sessions(&mut self) -> Result<()> {
         loop {
             self.run_ready()?;
+            if self.alert_pools.is_empty() {
+                return Ok(());
+            }
             let mut from = 0;
             while let Some(p) = self.alert_pools.next(from) {
                 let pool = &self.w.pools[p as usize];
@@ -431,7 +461,12 @@ impl<'p> Engine<'p> {
     }
 
     /// The gauges' values now that an instant has settled.
+    #[inline]
     fn read_gauges(&mut self) -> Result<()> {
+        if self.gauges.is_empty() { Ok(()) } else { self.read_all_gauges() }
+    }
+
+    fn read_all_gauges(&mut self) -> Result<()> {
         for k in 0..self.gauges.len() {
             let rng = &mut self.evict_rng;
             let env = Env::stage(&NO_VARS);

@@ -4,42 +4,69 @@
 //! the number, and (time, sequence number) is one 128-bit key: no float comparison, no ties left.
 //! Events that lost their meaning (a job preempted, a capacity changed) stay and are recognised
 //! by an epoch when they come up, which is cheaper than finding them.
+//!
+//! What comes up mostly schedules something itself. So the place of the smallest stays open when it is taken, and what
+//! is pushed next goes in there and sinks: half the way of filling it from the bottom first.
 
 /// A heap of `T` ordered by a non-negative number, then by insertion sequence number.
 #[derive(Debug)]
 pub(crate) struct Heap<T> {
     items: Vec<(u128, T)>,
+    /// Whether the first was taken: it is still there, and not in the heap.
+    open: bool,
 }
 
 const ARITY: usize = 4;
 
 impl<T: Copy> Heap<T> {
     pub(crate) fn new() -> Self {
-        Self { items: Vec::new() }
+        Self { items: Vec::new(), open: false }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.items.len() == usize::from(self.open)
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.items.len()
+        self.items.len() - usize::from(self.open)
+    }
+
+    /// The smallest.
+    #[inline]
+    fn first(&self) -> Option<&(u128, T)> {
+        if !self.open {
+            return self.items.first();
+        }
+        let children = self.items.get(1..)?;
+        children.iter().take(ARITY).min_by_key(|(key, _)| *key)
     }
 
     /// Smallest key's number.
+    #[inline]
     pub(crate) fn next(&self) -> Option<f64> {
+        self.first().map(|(key, _)| number(*key))
+    }
+
+    /// The same, and the place of what was taken is filled.
+    #[inline]
+    pub(crate) fn due(&mut self) -> Option<f64> {
+        self.close();
         self.items.first().map(|(key, _)| number(*key))
     }
 
     pub(crate) fn peek(&self) -> Option<(f64, T)> {
-        self.items.first().map(|(key, item)| (number(*key), *item))
+        self.first().map(|(key, item)| (number(*key), *item))
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, at: f64, seq: u64, item: T) {
         debug_assert!(at >= 0.0, "times and tags are not negative: {at}");
         // `-0.0` passes the check and would sort last.
         let key = (u128::from((at + 0.0).to_bits()) << 64) | u128::from(seq);
+        if std::mem::replace(&mut self.open, false) {
+            return self.sink(0, (key, item));
+        }
         let mut hole = self.items.len();
         self.items.push((key, item));
         while hole > 0 {
@@ -53,13 +80,23 @@ impl<T: Copy> Heap<T> {
         self.items[hole] = (key, item);
     }
 
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<(f64, T)> {
-        let last = self.items.pop()?;
-        let Some(&top) = self.items.first() else {
-            return Some((number(last.0), last.1));
-        };
-        self.sink(0, last);
+        self.close();
+        let top = *self.items.first()?;
+        self.open = true;
         Some((number(top.0), top.1))
+    }
+
+    /// Fills the open place from the bottom.
+    #[inline]
+    fn close(&mut self) {
+        if std::mem::replace(&mut self.open, false)
+            && let Some(last) = self.items.pop()
+            && !self.items.is_empty()
+        {
+            self.sink(0, last);
+        }
     }
 
     fn sink(&mut self, mut hole: usize, item: (u128, T)) {
@@ -86,6 +123,7 @@ impl<T: Copy> Heap<T> {
 
     /// Removes the items that do not satisfy `keep`.
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        self.close();
         let mut old = std::mem::take(&mut self.items);
         old.retain(|(_, item)| keep(item));
         old.sort_unstable_by_key(|(key, _)| *key);
@@ -94,6 +132,7 @@ impl<T: Copy> Heap<T> {
 
     pub(crate) fn clear(&mut self) {
         self.items.clear();
+        self.open = false;
     }
 }
 

@@ -34,8 +34,9 @@ impl<'a> Env<'a> {
 }
 
 impl Code {
+    #[inline]
     pub(crate) fn eval(&self, e: Expr, w: &World, env: &Env<'_>, rng: &mut Rng) -> Result<f64> {
-        self.at(e.0, w, env, rng)
+        self.arg(e.0, w, env, rng)
     }
 
     /// The member a reference stands for.
@@ -59,6 +60,7 @@ impl Code {
         match self.nodes[at as usize] {
             Node::Num(v) => Ok(v),
             Node::Attr(slot) => Ok(env.attrs[slot as usize]),
+            Node::Now => Ok(w.now),
             _ => self.at(at, w, env, rng),
         }
     }

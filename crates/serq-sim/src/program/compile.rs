@@ -2,7 +2,7 @@
 
 use serq_lang::ir::{
     Arrival, Bind, BlockId, CEvict, CExpr, CHold, CPreempt, CQueue, CRef, CRenew, CRun, CSegment,
-    CServe, CStageKind, CStmt, CTell, Claim, Ctx, Fun, Program, RunMode,
+    CServe, CStage, CStageKind, CStmt, CTell, Claim, Ctx, Fun, Program, RunMode,
 };
 
 use super::{
@@ -90,7 +90,8 @@ pub(crate) fn compile(ir: &Program) -> (Compiled<'_>, Vec<Option<StepPlan>>, Vec
 /// Whether iterations may be run many at a time at all.
 fn coasts(ir: &Program) -> bool {
     let books = |s: &CStmt| matches!(s, CStmt::Book(_));
-    ir.gauges.is_empty() && !ir.blocks.iter().flatten().any(books)
+    let iterates = |s: &CStage| matches!(s.kind, CStageKind::Step(_));
+    ir.stages.iter().any(iterates) && ir.gauges.is_empty() && !ir.blocks.iter().flatten().any(books)
 }
 
 /// Whether something asks for tokens under way (what prefills still need, samples, content), or

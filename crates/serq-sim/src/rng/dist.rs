@@ -13,6 +13,27 @@ pub(crate) fn exponential(rng: &mut Rng, mean: f64) -> f64 {
     -mean * libm::log(1.0 - rng.uniform())
 }
 
+/// Exponentials of mean 1 of one stream, drawn some at a time: a logarithm takes long, several of them that do not
+/// wait for each other little longer.
+#[derive(Debug, Default)]
+pub(crate) struct Units {
+    drawn: [f64; 32],
+    /// Those that are left are the last of them.
+    left: usize,
+}
+
+impl Units {
+    #[inline]
+    pub(crate) fn next(&mut self, rng: &mut Rng) -> f64 {
+        if self.left == 0 {
+            self.drawn = std::array::from_fn(|_| exponential(rng, 1.0));
+            self.left = self.drawn.len();
+        }
+        self.left -= 1;
+        self.drawn[self.drawn.len() - 1 - self.left]
+    }
+}
+
 /// One draw; `a` and `b` are the parameters in order.
 ///
 /// Errors: why the parameters make no law.

@@ -46,6 +46,27 @@ fn split(state: &mut u64) -> u64 {
     mix(*state)
 }
 
+/// The streams of one purpose: what their keys begin with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Family(u64);
+
+impl Family {
+    pub(crate) fn new(seed: u64, purpose: Purpose) -> Self {
+        Self(absorb(seed, purpose as u64))
+    }
+
+    #[inline]
+    pub(crate) fn stream(self, a: u64, b: u64) -> Rng {
+        let mut key = absorb(absorb(self.0, a), b);
+        Rng { s: std::array::from_fn(|_| split(&mut key)) }
+    }
+}
+
+#[inline]
+fn absorb(key: u64, word: u64) -> u64 {
+    mix(key.wrapping_add(GOLDEN) ^ word)
+}
+
 /// One stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rng {
@@ -55,11 +76,7 @@ pub(crate) struct Rng {
 impl Rng {
     /// The stream at the given coordinates.
     pub(crate) fn stream(seed: u64, purpose: Purpose, a: u64, b: u64) -> Self {
-        let mut key = seed;
-        for word in [purpose as u64, a, b] {
-            key = mix(key.wrapping_add(GOLDEN) ^ word);
-        }
-        Self { s: std::array::from_fn(|_| split(&mut key)) }
+        Family::new(seed, purpose).stream(a, b)
     }
 
     /// 64 random bits.

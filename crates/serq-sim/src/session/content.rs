@@ -20,9 +20,6 @@ const WHOLE: f64 = 9_007_199_254_740_992.0;
 impl Engine<'_> {
     /// The content a session has when it comes: that of its data, else one of its own without end.
     pub(crate) fn first_content(&mut self, s: u32, data: Option<usize>) {
-        if !self.c.shares {
-            return;
-        }
         self.chains += 1;
         let session = &mut self.w.sessions[s as usize];
         session.chain_stamp = self.chains;

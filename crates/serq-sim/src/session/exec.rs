@@ -21,6 +21,7 @@ const MOST_CANDIDATES: f64 = 1e6;
 
 impl Engine<'_> {
     /// An expression for a session, drawing from the stream of its statements.
+    #[inline]
     pub(crate) fn value(&mut self, s: u32, e: Expr) -> Result<f64> {
         let rng = &mut self.session_rng[s as usize];
         self.c.code.eval(e, &self.w, &Env::session(&self.w, s), rng)
@@ -32,6 +33,7 @@ impl Engine<'_> {
     }
 
     /// A session becomes ready to execute.
+    #[inline]
     pub(crate) fn wake(&mut self, s: u32) -> Result<()> {
         let now = self.w.now;
         let session = &mut self.w.sessions[s as usize];
@@ -185,6 +187,7 @@ impl Engine<'_> {
         ))
     }
 
+    #[inline]
     pub(crate) fn observe(&mut self, s: u32, k: u32, value: f64) -> Result<()> {
         if !value.is_finite() {
             return Err(Reason::new(

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::error::{Reason, Result, Subject, amount_or_inf};
 use crate::event::Event;
 use crate::expr::{Env, NO_VARS};
-use crate::rng::{Purpose, Rng, dist};
+use crate::rng::{Purpose, Rng};
 use crate::session::{Script, Session, Status};
 
 /// Sessions of a closed workload that may end at the instant of their birth, at one instant.
@@ -57,10 +57,10 @@ impl Engine<'_> {
             return Ok(());
         }
         let at = match &c.ir.arrival {
-            Arrival::Poisson(rate) => now + dist::exponential(&mut self.arrival_rng, 1.0) / rate,
+            Arrival::Poisson(rate) => now + self.arrival_units.next(&mut self.arrival_rng) / rate,
             Arrival::Renewal(_) => now + self.gap()?,
             Arrival::Rates(rates) => {
-                let unit = dist::exponential(&mut self.arrival_rng, 1.0);
+                let unit = self.arrival_units.next(&mut self.arrival_rng);
                 next_of_rates(rates, now, unit)
             }
             Arrival::Times(times) => self.listed(times),
@@ -123,7 +123,7 @@ impl Engine<'_> {
         self.arrived += 1;
         self.live += 1;
         self.live_average.set(now, self.live as f64);
-        self.session_rng[s as usize] = Rng::stream(self.seed, Purpose::Statements, serial, 0);
+        self.session_rng[s as usize] = self.statements.stream(serial, 0);
         let session = &mut self.w.sessions[s as usize];
         session.serial = serial;
         session.pc = c.session;
@@ -147,7 +147,9 @@ impl Engine<'_> {
             }
             _ => Script::None,
         };
-        self.first_content(s, data.map(|i| i as usize));
+        if c.shares {
+            self.first_content(s, data.map(|i| i as usize));
+        }
         self.begin_request(s);
         let from = s as usize * self.w.width;
         self.w.attrs[from..from + self.w.width].fill(0.0);
@@ -178,17 +180,9 @@ impl Engine<'_> {
     pub(crate) fn end_session(&mut self, s: u32) -> Result<()> {
         let now = self.w.now;
         self.end_request(s);
-        self.detach(s);
-        self.unwind(s, 0)?;
-        while !self.w.sessions[s as usize].leases.is_empty() {
-            self.end_lease(s, 0)?;
+        if !self.c.renews.is_empty() || !self.w.sessions[s as usize].has_nothing() {
+            self.leave(s)?;
         }
-        while let Some(&(id, stage)) = self.w.sessions[s as usize].minded.first() {
-            self.end_minded_of(s, id, stage)?;
-        }
-        self.end_renewals(s, None);
-        self.cancel_bookings(s, None);
-        self.orphan_prefixes(s);
         let session = &mut self.w.sessions[s as usize];
         session.status = Status::Gone;
         session.frames.clear();
@@ -215,6 +209,22 @@ impl Engine<'_> {
             }
         }
         self.spawn()
+    }
+
+    /// A session that ends gives back what it has, waits for and asks of others.
+    fn leave(&mut self, s: u32) -> Result<()> {
+        self.detach(s);
+        self.unwind(s, 0)?;
+        while !self.w.sessions[s as usize].leases.is_empty() {
+            self.end_lease(s, 0)?;
+        }
+        while let Some(&(id, stage)) = self.w.sessions[s as usize].minded.first() {
+            self.end_minded_of(s, id, stage)?;
+        }
+        self.end_renewals(s, None);
+        self.cancel_bookings(s, None);
+        self.orphan_prefixes(s);
+        Ok(())
     }
 
     fn orphan_prefixes(&mut self, s: u32) {

@@ -222,6 +222,16 @@ impl Session {
         self.holds.partition_point(|h| h.first as usize <= claim) - 1
     }
 
+    /// Whether it executes, and no pool or engine knows of it.
+    pub(crate) fn has_nothing(&self) -> bool {
+        self.status == Status::Executing
+            && self.holds.is_empty()
+            && self.leases.is_empty()
+            && self.minded.is_empty()
+            && self.bookings.is_empty()
+            && self.cached.is_empty()
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         self.status != Status::Gone
     }

@@ -7,6 +7,7 @@ use crate::stage::Mode;
 
 impl Engine<'_> {
     /// The session is born or takes its next turn.
+    #[inline]
     pub(crate) fn begin_request(&mut self, s: u32) {
         if self.requests.on {
             self.end_request(s);
@@ -17,7 +18,11 @@ impl Engine<'_> {
     }
 
     /// The session has no more tokens to come for its request.
+    #[inline]
     pub(crate) fn end_request(&mut self, s: u32) {
+        if !self.requests.on {
+            return;
+        }
         let warm_at = self.warm.then_some(self.warm_at);
         if let Some(request) = self.requests.end(s, warm_at) {
             self.observer.request(&request);
@@ -26,6 +31,7 @@ impl Engine<'_> {
 
     /// The session turns to something that is no prefill or decode: its request is answered,
     /// unless more tokens may follow before the next turn.
+    #[inline]
     pub(crate) fn settle_request(&mut self, s: u32) {
         if self.requests.on && self.is_answered(s) {
             self.end_request(s);

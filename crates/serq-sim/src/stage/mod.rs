@@ -228,9 +228,10 @@ impl Engine<'_> {
         growing: Option<u32>,
     ) -> Result<u32> {
         let now = self.w.now;
+        let (id, epoch) = self.new_job();
         let job = Job {
             alive: true,
-            epoch: 0,
+            epoch,
             stage,
             also: also.iter().map(|s| (*s, None)).collect(),
             rate: 0.0,
@@ -250,7 +251,10 @@ impl Engine<'_> {
             served: 0,
             stalled: false,
         };
-        let id = self.new_job(job);
+        match self.w.jobs.get_mut(id as usize) {
+            Some(slot) => *slot = job,
+            None => self.w.jobs.push(job),
+        }
         if let Some(s) = session {
             self.w.sessions[s as usize].status = Status::Working { job: id };
         }
@@ -270,15 +274,12 @@ impl Engine<'_> {
         Ok(id)
     }
 
-    fn new_job(&mut self, mut job: Job) -> u32 {
-        if let Some(id) = self.free_jobs.pop() {
-            let slot = &mut self.w.jobs[id as usize];
-            job.epoch = slot.epoch.wrapping_add(1);
-            *slot = job;
-            return id;
+    /// A job's number, perhaps used before, and its epoch.
+    fn new_job(&mut self) -> (u32, u32) {
+        match self.free_jobs.pop() {
+            Some(id) => (id, self.w.jobs[id as usize].epoch.wrapping_add(1)),
+            None => (self.w.jobs.len() as u32, 0),
         }
-        self.w.jobs.push(job);
-        self.w.jobs.len() as u32 - 1
     }
 
     pub(super) fn free_job(&mut self, id: u32) {

@@ -20,6 +20,7 @@ impl Engine<'_> {
     }
 
     /// Service begins now and lasts as long as the work.
+    #[inline]
     pub(super) fn start_delay(&mut self, stage: u32, id: u32) {
         self.begin_service(stage, id);
         let job = &mut self.w.jobs[id as usize];
@@ -29,6 +30,7 @@ impl Engine<'_> {
     }
 
     /// The end of a fifo or delay job, unless it left before.
+    #[inline]
     pub(crate) fn finish(&mut self, id: u32, epoch: u32) -> Result<()> {
         let job = &self.w.jobs[id as usize];
         if !job.alive || job.epoch != epoch {
@@ -36,7 +38,9 @@ impl Engine<'_> {
         }
         let stage = job.stage;
         if let Kind::Fifo(fifo) = &mut self.w.stages[stage as usize].kind {
-            fifo.serving.retain(|j| *j != id);
+            if let Some(at) = fifo.serving.iter().position(|j| *j == id) {
+                fifo.serving.remove(at);
+            }
             self.start_waiting(stage);
         }
         self.complete(id)

@@ -136,12 +136,25 @@ impl Samples {
             return vec![f64::NAN; qs.len()];
         }
         if self.is_exact() {
-            let mut sorted = self.kept.clone();
-            sorted.sort_unstable_by(f64::total_cmp);
-            return qs.iter().map(|&q| sorted[rank(q, self.count) as usize - 1]).collect();
+            return self.order_statistics(qs);
         }
         let at = |q: &f64| at_rank(&self.histogram, rank(*q, self.count), self.min, self.max);
         qs.iter().map(at).collect()
+    }
+
+    /// Those of every sample, without sorting the rest: each selection leaves the larger samples behind it.
+    fn order_statistics(&self, qs: &[f64]) -> Vec<f64> {
+        let mut ranks: Vec<(usize, usize)> =
+            qs.iter().map(|q| rank(*q, self.count) as usize - 1).zip(0..).collect();
+        ranks.sort_unstable();
+        let (mut samples, mut from) = (self.kept.clone(), 0);
+        let mut found = vec![f64::NAN; qs.len()];
+        for (rank, k) in ranks {
+            let (_, at, _) = samples[from..].select_nth_unstable_by(rank - from, f64::total_cmp);
+            found[k] = *at;
+            from = rank;
+        }
+        found
     }
 }
 
