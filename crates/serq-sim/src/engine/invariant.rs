@@ -10,7 +10,7 @@
 //! [`Invariant::LeasesEnd`] and [`Invariant::NoReadAfterFree`].
 
 use super::Engine;
-use super::ledger::{Broken, close};
+use super::ledger::{Broken, Ledger, close};
 use crate::pool::lease::Minded;
 use crate::pool::queue::Who;
 use crate::pool::shared::NONE;
@@ -66,7 +66,7 @@ pub(crate) enum Invariant {
 }
 
 /// Events of a run after each of which everything is looked at, unless that is more than so many things.
-const FIRST: u64 = 100;
+const FIRST: u64 = 40;
 const FEW: usize = 2_000;
 /// Things that each event pays for, and what it costs to look at none.
 const PAID: usize = 4;
@@ -77,9 +77,9 @@ impl Engine<'_> {
     pub(crate) fn check_invariants(&mut self) {
         let mut found = self.newly_broken();
         self.ledger.saved += PAID;
-        let size = self.ledger.size(&self.w);
-        let begins = self.handled <= FIRST && size <= FEW;
-        if begins || self.ledger.saved >= BASE + size {
+        let price = |ledger: &Ledger| BASE + ledger.size(&self.w);
+        let begins = self.handled <= FIRST && price(&self.ledger) <= FEW;
+        if begins || (self.ledger.saved >= BASE && self.ledger.saved >= price(&self.ledger)) {
             found = found.or_else(|| self.look_at_everything());
         }
         self.fail(found);

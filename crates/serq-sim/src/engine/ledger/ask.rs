@@ -130,6 +130,9 @@ impl Engine<'_> {
 
     /// Blocks that an iteration of a fenced engine computes in and that were given back.
     pub(super) fn lost_read(&self) -> Option<Broken> {
+        if !self.ledger.fenced {
+            return None;
+        }
         for (i, of) in self.ledger.stages.iter().enumerate() {
             let lost = of.reads.iter().find(|(_, read)| {
                 let Read { pool, holder, generation } = **read;

@@ -49,6 +49,8 @@ pub(crate) struct Ledger {
     /// leases have each.
     bounds: BTreeMap<u64, u32>,
     suspects: Suspects,
+    /// Whether some engine is fenced.
+    fenced: bool,
     /// Buffer: numbers.
     list: Vec<u32>,
     /// Things that events since the last complete look have paid for.
@@ -336,7 +338,7 @@ impl Ledger {
                 l.row(j, if tracks { n } else { 0.0 }, gone);
             },
         );
-        self.stages[at].read(w, step, i);
+        self.fenced |= self.stages[at].read(w, step, i);
     }
 
     /// Takes out what a list of a stage contributed, and puts in what it does now.
@@ -384,12 +386,12 @@ impl Ledger {
 }
 
 impl OfStage {
-    /// Which blocks iterations under way of a fenced engine compute in. What one began to compute in stays what
+    /// Which blocks iterations under way of a fenced engine compute in; false if it is none. What one began to compute in stays what
     /// it computes in, whatever its job has since.
-    fn read(&mut self, w: &World, step: &Step, i: u32) {
+    fn read(&mut self, w: &World, step: &Step, i: u32) -> bool {
         let plan = w.plans[i as usize].as_ref().filter(|plan| plan.fenced);
-        let Some(memory) = plan.and_then(|plan| plan.memory) else { return };
-        let Some(shared) = &w.pools[memory as usize].shared else { return };
+        let Some(memory) = plan.and_then(|plan| plan.memory) else { return false };
+        let Some(shared) = &w.pools[memory as usize].shared else { return false };
         let mut before = std::mem::take(&mut self.reads);
         let number = |j: u32| {
             let job = &w.jobs[j as usize];
@@ -406,6 +408,7 @@ impl OfStage {
                 self.reads.insert(name, read);
             }
         }
+        true
     }
 }
 
