@@ -10,6 +10,7 @@ pub(crate) mod invariant;
 #[cfg(debug_assertions)]
 mod ledger;
 mod tell;
+pub(crate) mod upkeep;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -106,6 +107,8 @@ pub(crate) struct Engine<'p> {
     pub(crate) alert_stages: Set,
     /// Whether another look would find nothing to do: set when an instant has settled.
     pub(crate) calm: bool,
+    /// In a run without horizon, whether anything happens.
+    watch: upkeep::Watch,
     /// Coasting engines whose residents' work and positions are to be brought up to date.
     pub(crate) lagging: Vec<u32>,
     /// What was found when the invariants were last checked.
@@ -195,6 +198,7 @@ impl<'p> Engine<'p> {
             measured: Vec::new(),
             done: Vec::new(),
             calm: false,
+            watch: upkeep::Watch::default(),
             lagging: Vec::new(),
             #[cfg(debug_assertions)]
             ledger: ledger::Ledger::default(),
@@ -204,7 +208,7 @@ impl<'p> Engine<'p> {
     }
 
     /// Runs to the horizon, or until nothing can happen any more; without a horizon, until the last
-    /// session has ended, which then is the end of the run.
+    /// session has ended, or nobody can move again, which then is the end of the run.
     pub(crate) fn run(&mut self) -> std::result::Result<(), RunError> {
         self.start().map_err(|r| self.fault(*r))?;
         #[cfg(debug_assertions)]
@@ -212,6 +216,9 @@ impl<'p> Engine<'p> {
         let drains = self.settings.horizon == f64::INFINITY;
         while let Some(at) = self.events.due() {
             if at > self.settings.horizon || (drains && self.is_drained()) {
+                break;
+            }
+            if drains && self.only_upkeep_is_left()? {
                 break;
             }
             let before = self.handled / PROGRESS_EVERY;

@@ -55,6 +55,11 @@ impl<T: Copy> Heap<T> {
         self.items.first().map(|(key, _)| number(*key))
     }
 
+    /// All of them with their numbers, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (f64, T)> + '_ {
+        self.items.iter().map(|(key, item)| (number(*key), *item))
+    }
+
     pub(crate) fn peek(&self) -> Option<(f64, T)> {
         self.first().map(|(key, item)| (number(*key), *item))
     }

@@ -4,11 +4,13 @@
 //! optimistic reduction: leases with a bound, and those that were told, are taken to end; everybody who
 //! works at a stage, or is cut by a deadline, is taken to finish and to give back all it has; whoever then
 //! fits at the head of a queue, or can grow, is taken to finish as well; and
-//! so on. Those who are left can not move in any continuation, whatever the others do.
+//! so on. Those who are left can not move in any continuation, whatever the others do. Leases that are renewed for ever,
+//! because nothing else is left to happen, have no bound.
 
 use serde::Serialize;
 
 use crate::engine::Engine;
+use crate::engine::upkeep::Upkeep;
 use crate::error::EPS;
 use crate::pool::lease::Minded;
 use crate::pool::queue::Who;
@@ -70,6 +72,15 @@ impl Deadlock {
 
 /// Finds a deadlock among the live sessions.
 pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
+    find_if(e, e.upkeep() == Upkeep::Forever)
+}
+
+/// The same if leases that are renewed never come to their bounds.
+pub(crate) fn find_kept(e: &Engine<'_>) -> Option<Deadlock> {
+    find_if(e, true)
+}
+
+fn find_if(e: &Engine<'_>, kept: bool) -> Option<Deadlock> {
     let w = &e.w;
     let mut free: Vec<f64> = w.pools.iter().map(|p| p.cap - p.used).collect();
     let mut moves: Vec<bool> = w
@@ -84,11 +95,12 @@ pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
             pool.queue.iter().for_each(|who| moves[who.session() as usize] = true);
         }
     }
-    ending(e, &mut free);
+    ending(e, kept, &mut free);
     let give = |s: &Session, free: &mut Vec<f64>| {
         let bounded = |l: &&Lease| l.until < f64::INFINITY;
         let leases = s.leases.iter().filter(bounded).map(|l| (l.pool, -l.alloc));
-        let minded = minded(e, s).filter(|l| l.until == f64::INFINITY).map(|l| (l.pool, l.alloc));
+        let counted = |l: &&Minded| kept || l.until == f64::INFINITY;
+        let minded = minded(e, s).filter(counted).map(|l| (l.pool, l.alloc));
         for (p, units) in holdings(s).chain(leases).chain(minded) {
             free[p as usize] += units;
         }
@@ -171,7 +183,7 @@ pub(crate) fn find(e: &Engine<'_>) -> Option<Deadlock> {
 }
 
 /// Adds what is given back whatever sessions do: by the bound of a lease, or because it was told.
-fn ending(e: &Engine<'_>, free: &mut [f64]) {
+fn ending(e: &Engine<'_>, kept: bool, free: &mut [f64]) {
     let w = &e.w;
     for lease in w.sessions.iter().filter(|s| s.is_alive()).flat_map(|s| &s.leases) {
         free[lease.pool as usize] += if lease.until < f64::INFINITY { lease.alloc } else { 0.0 };
@@ -182,7 +194,7 @@ fn ending(e: &Engine<'_>, free: &mut [f64]) {
         let under_way = duty.ending.iter().chain(duty.flying.iter().flat_map(|b| &b.ending));
         // An engine that stopped notices nothing any more.
         let stopped = plan.as_ref().is_some_and(|p| w.now >= p.stops);
-        let bounded = duty.leases.iter().filter(|l| l.until < f64::INFINITY);
+        let bounded = duty.leases.iter().filter(|l| !kept && l.until < f64::INFINITY);
         let noticed = bounded.chain(duty.told.iter().map(|(_, l)| l)).filter(|_| !stopped);
         for lease in under_way.chain(noticed) {
             free[lease.pool as usize] += lease.alloc;

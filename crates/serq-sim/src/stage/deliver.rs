@@ -26,7 +26,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.over.is_empty() && self.ending.is_empty()
     }
 

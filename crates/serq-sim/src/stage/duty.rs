@@ -97,6 +97,42 @@ impl Duty {
 }
 
 impl Duty {
+    /// Whether something comes of its iterations beside the upkeep of leases.
+    pub(crate) fn is_at_work(&self) -> bool {
+        !(self.waiting.is_empty()
+            && self.over.is_empty()
+            && self.told.is_empty()
+            && self.ending.is_empty()
+            && self.flying.iter().all(Batch::is_empty))
+    }
+
+    /// Whether its word certainly comes before the bound of a lease, each time, if its iterations last `sends`
+    /// seconds and those of the engine that minds the lease `sees`, which has word `coming`. `None` if it sends
+    /// none for it.
+    pub(crate) fn keeps(
+        &self,
+        lease: &Minded,
+        coming: &[Word],
+        now: f64,
+        sends: f64,
+        sees: f64,
+    ) -> Option<bool> {
+        let of_lease = |r: &&Renewal| r.session == lease.session && r.pool == lease.pool;
+        let renewal = self.renewals.iter().find(of_lease)?;
+        // It sends with its first iteration after the interval, which is seen by the first one
+        // after it is there. Lengths of iterations are differences of clocks, so a little more.
+        let most = |seconds: f64| seconds * (1.0 + 1e-9);
+        let of_lease = |w: &&Word| w.serial == lease.serial && w.pool == lease.pool;
+        let next = match coming.iter().find(of_lease) {
+            Some(word) => now.max(word.at) + most(sees),
+            None => {
+                let due = self.last_sent.map_or(now, |last| now.max(last + self.every));
+                due + most(sends + renewal.after + sees)
+            }
+        };
+        Some(renewal.time > most(self.every + sends + sees) && lease.until > next)
+    }
+
     /// Word of a renewal was sent. Of what has come and was not seen yet, the latest is enough.
     fn hear(&mut self, word: Word, now: f64) {
         let waits = |w: &Word| w.serial == word.serial && w.pool == word.pool && w.at <= now;

@@ -304,6 +304,29 @@ run { horizon 100; }
 ",
     },
     Fault {
+        code: "upkeep",
+        text: "A run without horizon goes on for nothing but renewals of leases: everybody waits for room, and the
+engines iterate only to keep what waits. Where that is certain to last, the run ends and reports a deadlock; here
+a lease may still come to its bound, or time alone may change something, but for a million events nothing
+did. Give the run a horizon, or let a renewal last longer than its interval and an iteration of each engine.",
+        program: "
+pool kvP { cap 10; admit via P; }
+pool kvD { cap 10; }
+stage P : step { cost 1; memory kvP; }
+stage D : step { cost 1; }
+workload { arrive at(0, 0); }
+session {
+  branch (serial == 0) {
+    hold kvP (10) { run P prefill (10); } lease kvP (2) on P;
+    renew kvP (2) every (1) from D;
+    hold kvD (10) { run D steps (1) telling kvP on P; }
+  } else {
+    hold kvD (10) { hold kvP (10) { run P prefill (1); } }
+  }
+}
+",
+    },
+    Fault {
         code: "zero-cost",
         text: "An iteration of a step stage that computes tokens came out to take no time. Give its cost a part
 that is positive whenever there are tokens.",

@@ -10,6 +10,7 @@ mod deadlines;
 mod duties;
 mod memory;
 mod random;
+mod upkeep;
 
 use std::fmt::Write as _;
 
