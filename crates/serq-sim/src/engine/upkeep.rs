@@ -12,7 +12,7 @@
 use serq_lang::ir::{CExpr, Ctx, Moment};
 
 use super::Engine;
-use crate::error::{Reason, RunError};
+use crate::error::{Reason, RunError, Subject};
 use crate::event::Event;
 use crate::report::deadlock;
 use crate::session::Status;
@@ -62,7 +62,13 @@ impl Engine<'_> {
             let text =
                 format!("in {LIMIT} events nothing but renewals of leases has happened; {who}");
             let help = "give the run a horizon, or a renewal longer than its interval and an iteration of each engine";
-            return Err(self.fault(*Reason::new("upkeep", text, help)));
+            let mut reason = Reason::new("upkeep", text, help);
+            let sessions = self.w.sessions.iter().enumerate();
+            let waits = sessions.filter(|(_, s)| s.status != Status::Gone);
+            if let Some((k, first)) = waits.min_by_key(|(_, s)| s.serial) {
+                reason = reason.about(Subject::Op(first.pc)).of(k as u32);
+            }
+            return Err(self.fault(*reason));
         }
         Ok(upkeep == Upkeep::Forever)
     }

@@ -94,7 +94,8 @@ fn what_may_change_is_given_up_late() {
         PROGRAM.replace("WHEN", "when (now >= 0)"),
     ] {
         let fault = fault(&text);
-        assert_eq!(fault.code, "upkeep", "{fault}");
+        assert_eq!((fault.code, fault.session), ("upkeep", Some(0)), "{fault}");
+        assert!(fault.path.starts_with("blocks") && fault.place.is_some(), "{fault}");
         assert!(fault.time > 50_000.0, "{fault}");
         let parts = ["session 0 holds 10 of kvP and waits for 10 of kvD", "2 session(s)"];
         assert!(parts.iter().all(|p| fault.reason.contains(p)), "{fault}");
