@@ -155,6 +155,11 @@ impl Slabs {
         self.slots[id as usize].access.store(access as u8, Ordering::Release);
     }
 
+    /// Whether that is who may touch a block, as published last.
+    pub(crate) fn has_access(&self, id: u32, access: Access) -> bool {
+        self.slots[id as usize].access.load(Ordering::Acquire) == access as u8
+    }
+
     /// Forbids writing a block that is about to be registered; `false`, and nothing changed,
     /// while somebody is writing it.
     pub(crate) fn seal(&self, id: u32) -> bool {

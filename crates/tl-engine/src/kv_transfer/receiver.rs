@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tl_kv::handoff::{Claimed, HandleCfg, HandleTable, PushAssembly, PushLimits, receive};
+use tl_kv::invariants::Invariant;
 use tl_kv::{Held, SharedKv, lock};
 use tl_proto::kv::v1::{KvAck, KvChunk};
 use tokio_util::sync::CancellationToken;
@@ -60,6 +61,19 @@ impl Books {
             let checked = self.table.check_at(inner.now());
             debug_assert!(checked.is_ok(), "{checked:?}");
         }
+    }
+}
+
+/// What a handle owned while it waited is held: no block of it was given back meanwhile. Not under the lock of
+/// the handles.
+fn audit_claimed(claimed: &Claimed) {
+    if cfg!(debug_assertions) {
+        let pool = lock(claimed.held.pool());
+        let freed = claimed.held.ids().iter().find(|&&id| pool.refs(id) == 0);
+        let checked =
+            Invariant::NoStaleRead.require(freed.is_none(), || format!("block {freed:?}"));
+        drop(pool);
+        debug_assert!(checked.is_ok(), "{checked:?}");
     }
 }
 
@@ -208,6 +222,7 @@ impl KvReceiver {
         };
         match claimed {
             Ok(claimed) => {
+                audit_claimed(&claimed);
                 add(&self.inner.counters.handles_claimed, 1);
                 Some(claimed)
             }

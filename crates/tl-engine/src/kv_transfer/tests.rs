@@ -146,3 +146,18 @@ fn targets_are_host_and_port() {
         assert_eq!(options.endpoint(bad).expect_err(bad).code, Code::InvalidArgument, "{bad}");
     }
 }
+
+/// Blocks that somebody gave back under a waiting handle are found by its claim, in a debug build.
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "NoStaleRead")]
+fn a_claim_of_blocks_that_were_given_back_is_stopped() {
+    let source = fake::pool(8);
+    let seq = fake::prefill(&source, &[1, 2, 3, 4, 5]).expect("room");
+    let chunks = push_of(&seq.held, &seq.hashes, &[]).chunks().expect("not fenced");
+    let receiver = KvReceiver::new(fake::pool(8));
+    receiver.accept_all(chunks.into_iter().map(Ok)).expect("it lands");
+    let id = (0..8).rfind(|&id| tl_kv::lock(receiver.pool()).refs(id) == 1).expect("a block");
+    tl_kv::lock(receiver.pool()).release(id).expect("a reference");
+    drop(receiver.claim_held("h"));
+}

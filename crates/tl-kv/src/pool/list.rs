@@ -39,6 +39,19 @@ impl List {
         self.head
     }
 
+    /// Whether a block is between two that say so, or at an end that does.
+    pub(super) fn has(&self, links: &Links, id: u32) -> bool {
+        let (prev, next) = (links.prev[id as usize], links.next[id as usize]);
+        let before = if prev == NIL { self.head } else { links.next[prev as usize] };
+        let behind = if next == NIL { self.tail } else { links.prev[next as usize] };
+        (before, behind) == (id, id)
+    }
+
+    /// Whether a block is its first or its last.
+    pub(super) fn ends_with(&self, id: u32) -> bool {
+        self.head == id || self.tail == id
+    }
+
     pub(super) fn push_front(&mut self, links: &mut Links, id: u32) {
         links.prev[id as usize] = NIL;
         links.next[id as usize] = self.head;

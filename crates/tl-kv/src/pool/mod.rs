@@ -18,6 +18,7 @@
 //! [`KvPool::lookup_tokens`], which compares the tokens and the parent. A block that a peer
 //! pushed has no tokens until [`KvPool::attach_tokens`] adds them.
 
+mod audit;
 mod index;
 mod list;
 mod prefix;
@@ -34,7 +35,7 @@ use crate::cfg::{KvCfg, KvStats};
 use crate::error::KvError;
 use crate::fork::Names;
 use crate::invariants::{Invariant, Violation};
-use crate::slabs::{Access, SlabRead, SlabWrite, Slabs};
+use crate::slabs::{SlabRead, SlabWrite, Slabs};
 use index::Index;
 use list::{Links, List, NIL};
 
@@ -82,6 +83,8 @@ pub struct KvPool {
     violations: u64,
     conflicts: u64,
     on_room: Option<Hook>,
+    /// What debug builds have been paid for a look at everything.
+    unaudited: u32,
 }
 
 type Hook = Box<dyn Fn() + Send + Sync>;
@@ -122,6 +125,7 @@ impl KvPool {
             violations: 0,
             conflicts: 0,
             on_room: None,
+            unaudited: 0,
         })
     }
 
@@ -194,13 +198,7 @@ impl KvPool {
 
     /// Publishes to the storage who may touch a block.
     fn sync_access(&self, id: u32) {
-        let meta = &self.meta[id as usize];
-        let access = match (meta.refs, meta.hash) {
-            (0, _) => Access::Unheld,
-            (1, 0) => Access::Owned,
-            _ => Access::Shared,
-        };
-        self.slabs.set_access(id, access);
+        self.slabs.set_access(id, audit::access(self.meta[id as usize]));
     }
 
     /// Takes `n` blocks with one reference and fill 0 each: free ones first, then the least
@@ -222,6 +220,7 @@ impl KvPool {
             self.sync_access(id);
             ids.push(id);
         }
+        self.audit(&ids);
         Ok(ids)
     }
 
@@ -239,6 +238,7 @@ impl KvPool {
         })?;
         self.meta[id as usize].refs = refs;
         self.sync_access(id);
+        self.audit(&[id]);
         Ok(())
     }
 
@@ -256,11 +256,13 @@ impl KvPool {
                 self.lru.push_back(&mut self.links, id);
             }
             self.sync_access(id);
+            self.audit(&[id]);
             if let Some(hook) = &self.on_room {
                 hook();
             }
         } else {
             self.sync_access(id);
+            self.audit(&[id]);
         }
         Ok(())
     }
@@ -292,6 +294,7 @@ impl KvPool {
         }
         self.meta[copy as usize].fill = self.meta[id as usize].fill;
         self.release(id)?;
+        self.audit(&[copy]);
         Ok(copy)
     }
 
@@ -308,6 +311,7 @@ impl KvPool {
             )));
         }
         self.meta[id as usize].fill = fill;
+        self.audit(&[id]);
         Ok(())
     }
 
@@ -353,6 +357,7 @@ impl KvPool {
             violations: self.violations,
             conflicts: self.conflicts,
             on_room: None,
+            unaudited: self.unaudited,
         }
     }
 

@@ -39,6 +39,7 @@ impl KvPool {
         self.index.insert(hash, id);
         self.digest = self.digest.wrapping_add(hash);
         self.meta[id as usize].hash = hash;
+        self.audit(&[id]);
         Ok(true)
     }
 
@@ -58,6 +59,7 @@ impl KvPool {
             let meta = &self.meta[other as usize];
             if other != id && meta.refs == 0 && !meta.proven {
                 self.drop_cached(other);
+                self.audit(&[other]);
             }
         }
         let registered = self.register(id, hash)?;
@@ -190,6 +192,7 @@ impl KvPool {
         }
         meta.refs = refs;
         self.sync_access(id);
+        self.audit(&[id]);
         true
     }
 
@@ -219,7 +222,9 @@ impl KvPool {
     pub fn reset_cache(&mut self) -> u32 {
         let dropped = self.lru.len;
         while self.lru.len > 0 {
-            self.drop_cached(self.lru.front());
+            let id = self.lru.front();
+            self.drop_cached(id);
+            self.audit(&[id]);
         }
         dropped
     }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::cfg::{KV_FORMAT_V1, TL_F16};
 use crate::hash::{block_hash, prompt_hashes};
+use crate::slabs::Access;
 
 fn cfg(n_blocks: u32) -> KvCfg {
     KvCfg {
@@ -277,6 +278,51 @@ fn import_is_all_or_nothing() {
     assert_eq!(second.iter().map(|&id| wide.hash_of(id)).collect::<Vec<_>>(), [0, 0, 0]);
     assert_eq!(wide.lookup(100), Some(first[0]));
     wide.check().unwrap();
+}
+
+/// What a debug build asks after a transition finds a wrong number of that block.
+#[test]
+fn a_broken_block_is_noticed_at_once() {
+    let check = |change: fn(&mut KvPool), id: u32, rule: &str| {
+        let mut p = pool(6);
+        let ids = p.alloc(4).unwrap();
+        (0..3).for_each(|i| p.set_fill(ids[i], 4).unwrap());
+        p.register(ids[0], 100).unwrap();
+        p.register(ids[1], 101).unwrap();
+        p.release(ids[1]).unwrap();
+        (0..6).for_each(|id| p.check_block(id).unwrap());
+        change(&mut p);
+        let broken = p.check_block(id).unwrap_err();
+        assert_eq!(broken.invariant.name(), rule, "{broken}");
+        // The books themselves are right, or cannot even be summed.
+        let alone = ["held_blocks_only", "shared_is_read_only", "within_capacity"];
+        assert!(alone.contains(&rule) || p.check().is_err(), "{broken}");
+    };
+    // 0 is registered, 1 cached, 2 full, 3 empty, the others free.
+    check(|p| p.meta[2].refs = 0, 2, "unused_listed");
+    check(|p| p.meta[1].refs = 1, 1, "unused_listed");
+    check(|p| p.meta[4].hash = 7, 4, "unused_listed");
+    check(|p| p.free.remove(&mut p.links, 4), 4, "unused_listed");
+    check(|p| p.lru.push_back(&mut p.links, 3), 3, "unused_listed");
+    check(|p| p.free.len += 6, 0, "within_capacity");
+    check(|p| p.meta[0].hash = 7, 0, "index_exact");
+    check(|p| p.index.clear(), 1, "index_exact");
+    check(|p| p.meta[0].fill = 3, 0, "registered_is_full");
+    check(|p| p.slabs.set_access(4, Access::Owned), 4, "held_blocks_only");
+    check(|p| p.slabs.set_access(0, Access::Owned), 0, "shared_is_read_only");
+    check(|p| p.slabs.set_access(2, Access::Shared), 2, "shared_is_read_only");
+}
+
+/// A transition that leaves the books wrong stops a debug build.
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "RegisteredIsFull")]
+fn a_transition_that_breaks_a_rule_is_stopped() {
+    let mut p = pool(4);
+    let id = full(&mut p, 1);
+    p.register(id, 100).unwrap();
+    p.meta[id as usize].fill = 2;
+    p.retain(id).unwrap();
 }
 
 #[test]
