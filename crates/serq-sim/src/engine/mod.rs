@@ -307,7 +307,7 @@ impl<'p> Engine<'p> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn schedule(&mut self, at: f64, event: Event) {
         self.scheduled += 1;
         // An infinite time never comes.
@@ -349,7 +349,7 @@ impl<'p> Engine<'p> {
     /// next event. Only if an iteration's admissions gave work to what was passed already, in the
     /// order of stages or because its queue is served by nobody, does the instant go round again:
     /// that work would wait for an event that may never come.
-    #[inline]
+    #[inline(always)]
     fn settle(&mut self) -> Result<()> {
         self.settle_sessions()?;
         #[cfg(debug_assertions)]
@@ -421,7 +421,7 @@ impl<'p> Engine<'p> {
         ))
     }
 
-    #[inline]
+    #[inline(always)]
     fn settle_sessions(&mut self) -> Result<()> {
         loop {
             self.run_ready()?;
@@ -468,7 +468,7 @@ impl<'p> Engine<'p> {
     }
 
     /// The gauges' values now that an instant has settled.
-    #[inline]
+    #[inline(always)]
     fn read_gauges(&mut self) -> Result<()> {
         if self.gauges.is_empty() { Ok(()) } else { self.read_all_gauges() }
     }

@@ -49,7 +49,7 @@ impl<T: Copy> Heap<T> {
     }
 
     /// The same, and the place of what was taken is filled.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn due(&mut self) -> Option<f64> {
         self.close();
         self.items.first().map(|(key, _)| number(*key))
@@ -64,7 +64,7 @@ impl<T: Copy> Heap<T> {
         self.first().map(|(key, item)| (number(*key), *item))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, at: f64, seq: u64, item: T) {
         debug_assert!(at >= 0.0, "times and tags are not negative: {at}");
         // `-0.0` passes the check and would sort last.
@@ -85,7 +85,7 @@ impl<T: Copy> Heap<T> {
         self.items[hole] = (key, item);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<(f64, T)> {
         self.close();
         let top = *self.items.first()?;
@@ -94,7 +94,7 @@ impl<T: Copy> Heap<T> {
     }
 
     /// Fills the open place from the bottom.
-    #[inline]
+    #[inline(always)]
     fn close(&mut self) {
         if std::mem::replace(&mut self.open, false)
             && let Some(last) = self.items.pop()

@@ -21,7 +21,7 @@ const MOST_CANDIDATES: f64 = 1e6;
 
 impl Engine<'_> {
     /// An expression for a session, drawing from the stream of its statements.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn value(&mut self, s: u32, e: Expr) -> Result<f64> {
         let rng = &mut self.session_rng[s as usize];
         self.c.code.eval(e, &self.w, &Env::session(&self.w, s), rng)
@@ -33,7 +33,7 @@ impl Engine<'_> {
     }
 
     /// A session becomes ready to execute.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wake(&mut self, s: u32) -> Result<()> {
         let now = self.w.now;
         let session = &mut self.w.sessions[s as usize];
@@ -58,6 +58,7 @@ impl Engine<'_> {
     }
 
     /// Runs every ready session, in the order in which they became ready, until it waits.
+    #[inline(always)]
     pub(crate) fn run_ready(&mut self) -> Result<()> {
         while let Some(s) = self.ready.pop_front() {
             self.w.sessions[s as usize].status = Status::Executing;
