@@ -179,12 +179,11 @@ impl Flow<'_> {
 
     /// The union of all entries of a block, with this one.
     fn enter(&mut self, id: BlockId, state: &State) -> State {
-        match self.entries.get_mut(&id) {
-            Some(entry) => self.grown |= entry.join(state),
-            None => {
-                self.entries.insert(id, state.clone());
-                self.grown = true;
-            }
+        if let Some(entry) = self.entries.get_mut(&id) {
+            self.grown |= entry.join(state);
+        } else {
+            self.entries.insert(id, state.clone());
+            self.grown = true;
         }
         self.entries[&id].clone()
     }
@@ -243,10 +242,10 @@ impl Flow<'_> {
                     self.decides(&entry.of(guard), "decides this loop", info.head);
                 }
                 let inner = &inside(control, &entry.of(guard), info);
-                if guard.as_num() != Some(0.0) {
-                    if let Some(end) = self.block(*body, entry.clone(), inner) {
-                        self.enter(*body, &end);
-                    }
+                if guard.as_num() != Some(0.0)
+                    && let Some(end) = self.block(*body, entry.clone(), inner)
+                {
+                    self.enter(*body, &end);
                 }
                 return (guard.as_num() != Some(1.0)).then_some(entry);
             }
