@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::error::{Reason, Result};
 use crate::pool::cache::Entry;
 use crate::pool::shared::NONE;
-use crate::session::{Claim, Pending};
+use crate::session::{Claim, Fed, Pending};
 
 impl Engine<'_> {
     /// Allocates what an attempt found to fit. `waited` is the time to enter for who waited in this
@@ -46,7 +46,7 @@ impl Engine<'_> {
             active: true,
             holder,
             decided: position,
-            fed: 0,
+            fed: Fed::default(),
         })
     }
 

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::error::{Reason, Result};
 use crate::pool::cache::Entry;
 use crate::pool::shared::NONE;
-use crate::session::Lease;
+use crate::session::{Fed, Lease};
 use crate::stage::duty::Telling;
 
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Minded {
     pub(crate) since: f64,
     /// As in a claim.
     pub(crate) holder: u32,
-    pub(crate) fed: u64,
+    pub(crate) fed: Fed,
     /// Its bound, seconds on the clock.
     pub(crate) until: f64,
     /// Units computed, and the hold whose cache clause applies.

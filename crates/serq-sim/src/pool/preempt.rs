@@ -12,7 +12,7 @@ use crate::error::{EPS, Reason, Result, Subject};
 use crate::expr::{Env, NO_VARS};
 use crate::pool::admission::Place;
 use crate::pool::queue::Who;
-use crate::session::Status;
+use crate::session::{Fed, Status};
 use crate::stage::Kind;
 use serq_lang::ir::Ctx;
 
@@ -111,19 +111,19 @@ impl Engine<'_> {
 
     /// Whether an iteration under way may still write to a claim that is not to be taken before.
     pub(crate) fn is_fenced(&self, s: u32, claim: u32) -> bool {
-        let c = &self.w.sessions[s as usize].claims[claim as usize];
-        self.is_written(c.pool, c.fed)
+        self.is_written(self.w.sessions[s as usize].claims[claim as usize].fed)
     }
 
-    /// Whether blocks last computed in iteration `fed` of a fenced engine may still be written.
-    pub(crate) fn is_written(&self, p: u32, fed: u64) -> bool {
-        self.c.pools[p as usize].memory_of.iter().any(|&stage| {
-            let fenced = self.w.plans[stage as usize].as_ref().is_some_and(|plan| plan.fenced);
-            match &self.w.stages[stage as usize].kind {
-                Kind::Step(step) => fenced && fed > step.duty.delivered,
-                _ => false,
-            }
-        })
+    /// Whether blocks that an iteration of a fenced engine computed in last may still be written.
+    pub(crate) fn is_written(&self, fed: Fed) -> bool {
+        if fed.number == 0 {
+            return false;
+        }
+        let fenced = self.w.plans[fed.stage as usize].as_ref().is_some_and(|plan| plan.fenced);
+        match &self.w.stages[fed.stage as usize].kind {
+            Kind::Step(step) => fenced && fed.number > step.duty.delivered,
+            _ => false,
+        }
     }
 
     /// Unwinds a session's hold that owns `claim`, and every hold inside it, and puts the session

@@ -6,7 +6,7 @@ use crate::error::{EPS, Reason, Result, Subject, amount, amount_or_inf, whole};
 use crate::event::Event;
 use crate::pool::cache::Entry;
 use crate::pool::shared::NONE;
-use crate::session::Lease;
+use crate::session::{Fed, Lease};
 use crate::stage::duty::Telling;
 
 impl Engine<'_> {
@@ -91,14 +91,11 @@ impl Engine<'_> {
 
     /// Blocks of a shared pool are given back, last computed in iteration `fed`. Those that an iteration
     /// under way may still write are free later.
-    pub(crate) fn close_holder(&mut self, p: u32, holder: u32, fed: u64) {
+    pub(crate) fn close_holder(&mut self, p: u32, holder: u32, fed: Fed) {
         let now = self.w.now;
-        let written = self.is_written(p, fed);
-        let memory_of = self.c.pools[p as usize].memory_of.first().copied();
         self.w.pools[p as usize].remove_holder(now);
-        if written
-            && let Some(stage) = memory_of
-            && let Some(duty) = self.duty(stage)
+        if self.is_written(fed)
+            && let Some(duty) = self.duty(fed.stage)
         {
             let latest = duty.latest;
             duty.deferred.push((latest, p, holder));

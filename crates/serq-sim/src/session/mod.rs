@@ -133,8 +133,15 @@ pub(crate) struct Claim {
     pub(crate) holder: u32,
     /// Shared pool: units whose content is known.
     pub(crate) decided: f64,
-    /// Number of the latest iteration that computed something in it.
-    pub(crate) fed: u64,
+    /// The latest iteration that computed something in it.
+    pub(crate) fed: Fed,
+}
+
+/// An iteration of an engine that computed something in its memory; number 0 for none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fed {
+    pub(crate) stage: u32,
+    pub(crate) number: u64,
 }
 
 /// An allocation that outlived its hold.
@@ -152,7 +159,7 @@ pub(crate) struct Lease {
     pub(crate) until: f64,
     /// As in [`Claim`].
     pub(crate) holder: u32,
-    pub(crate) fed: u64,
+    pub(crate) fed: Fed,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,7 @@ use crate::event::Event;
 use crate::expr::{Env, Expr, NO_VARS, Vars};
 use crate::pool::admission::Attempt;
 use crate::pool::growth::Growth;
+use crate::session::Fed;
 use crate::{Iteration, Phase, Tokens};
 
 #[derive(Debug, Default)]
@@ -304,7 +305,7 @@ impl Engine<'_> {
         let c = &mut self.w.sessions[s as usize].claims[claim as usize];
         let position = c.position;
         if self.w.plans[stage as usize].as_ref().is_some_and(|p| p.memory == Some(c.pool)) {
-            c.fed = number;
+            c.fed = Fed { stage, number };
         }
         self.register(s, claim, position);
     }

@@ -87,6 +87,38 @@ fn nobody_gives_way_behind_a_fence() {
     assert!(fenced.contains("3 1 gives way in kv"), "{fenced}");
 }
 
+/// Two engines over one memory: what is given back of it waits for the engine that may still write it, and no
+/// other, which may never iterate again.
+#[test]
+fn a_fence_is_of_the_engine_that_writes() {
+    for (first, second) in [("A", "B"), ("B", "A")] {
+        let text = format!(
+            "pool kv {{ cap 64; block 4; shared; }}
+             stage A : step {{ budget 9; cost 1; memory kv; ahead 1; fenced 1; }};
+             stage B : step {{ budget 9; cost 1; memory kv; ahead 1; fenced 1; }};
+             stage clock : delay;
+             workload {{ arrive batch (2); }}
+             session {{
+               run clock (serial);
+               branch (serial == 0) {{ hold kv (8) {{ run {first} prefill (7) growing kv; }} }} else {{}}
+               until (serial == 1 ? 6.5 : inf) {{
+                 hold kv (8) {{ run {second} prefill (7) decode (20) growing kv; }}
+               }} else {{
+                 observe cut = free(kv);
+                 run clock (3);
+                 observe then = free(kv);
+               }}
+             }}
+             run {{ horizon 60; }}"
+        );
+        let run = run(&text);
+        // Of session 1 nothing is free at once, and all soon; session 0 decodes on.
+        let (cut, then) = (run.values("cut"), run.values("then"));
+        assert_eq!((cut.len(), then.len()), (1, 1));
+        assert!(then[0] > cut[0], "{first} {second}: {cut:?} {then:?}");
+    }
+}
+
 /// What waits at an engine that stopped waits for ever, and is no deadlock.
 #[test]
 fn an_engine_stops() {
