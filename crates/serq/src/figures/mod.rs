@@ -6,6 +6,7 @@
 
 mod render;
 pub mod tables;
+mod traffic;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,6 +17,7 @@ use serq_sim::{NoObserver, Options, Report};
 use crate::cores;
 
 pub use render::{columns, misses, rows, to_json};
+pub use traffic::Traffic;
 
 /// One table: rows are settings, columns are what is read from their reports.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct Table {
     pub about: &'static str,
     /// Name and text of the program.
     pub program: (&'static str, &'static str),
+    /// When sessions come.
+    pub traffic: Traffic,
     /// Seeds 1 to this.
     pub seeds: u64,
     /// Simulated seconds, and those of them before measuring begins.
@@ -56,9 +60,6 @@ pub struct Row {
     pub sets: &'static [&'static str],
     /// One per column; not a number where there is none.
     pub reference: &'static [f64],
-    /// How far the reference itself may be from its own mean (95%, by the spread of our seeds), one
-    /// per column or none: said beside a cell that is too far off, and held against nobody less.
-    pub noise: &'static [f64],
 }
 
 /// A table that was run.
@@ -90,13 +91,6 @@ impl Figures {
         } else {
             Some(value / reference - 1.0)
         }
-    }
-
-    /// How far the reference of a cell may be from its own mean, as a part of it.
-    pub fn noise(&self, row: usize, column: usize) -> Option<f64> {
-        let Row { noise, reference, .. } = &self.table.rows[row];
-        let noise = noise.get(column).filter(|noise| **noise > 0.0)?;
-        Some(noise / reference[column])
     }
 
     /// Every cell that is too far off, every order that is another one.
@@ -173,7 +167,8 @@ pub fn run(
             warmup: Some(warmup),
             ..Options::default()
         };
-        let report = serq_sim::run(&programs[row], &options, &mut NoObserver);
+        let program = table.traffic.given(&programs[row], seed, horizon);
+        let report = serq_sim::run(&program, &options, &mut NoObserver);
         done(finished.fetch_add(1, Ordering::Relaxed) + 1, jobs.len());
         report.map_err(|error| Stopped::Run { row: table.rows[row].label, seed, error })
     });

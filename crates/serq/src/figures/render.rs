@@ -51,17 +51,13 @@ fn words(figures: &Figures, miss: &Miss) -> String {
     match *miss {
         Miss::Far { row, column } => {
             let (off, within) = (figures.off(row, column), table.columns[column].within);
-            let mut text = format!(
+            format!(
                 "{}, {}: {:+.1}% off, {:.1}% asked for",
                 table.rows[row].label,
                 table.columns[column].name,
                 100.0 * off.unwrap_or(f64::NAN),
                 100.0 * within.unwrap_or(f64::NAN),
-            );
-            if let Some(noise) = figures.noise(row, column) {
-                text += &format!("; the reference itself is uncertain by {:.1}%", 100.0 * noise);
-            }
-            text
+            )
         }
         Miss::Order { column, first, second } => format!(
             "{} should be smaller for {} than for {}",
