@@ -28,7 +28,7 @@ impl Engine<'_> {
             return self.settle_stages();
         }
         self.delivered = None;
-        self.calm = self.is_calm();
+        self.calm = self.c.coasts && self.is_calm();
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl Engine<'_> {
                 if self.watched && !pending {
                     self.show_idle();
                 }
-                self.calm = self.is_calm();
+                self.calm = self.c.coasts && self.is_calm();
                 return Ok(());
             }
         }
@@ -125,7 +125,6 @@ impl Engine<'_> {
     fn is_calm(&self) -> bool {
         // Live keys may change who is first by time alone: a program with such a pool does not coast.
         self.settings.coalesce
-            && self.c.coasts
             && !self.trace_iterations
             && !self.watched
             && !self.alert_pools.iter().any(|p| self.pool_waits(p))

@@ -233,7 +233,11 @@ impl Engine<'_> {
             alive: true,
             epoch,
             stage,
-            also: also.iter().map(|s| (*s, None)).collect(),
+            also: if also.is_empty() {
+                Box::default()
+            } else {
+                also.iter().map(|s| (*s, None)).collect()
+            },
             rate: 0.0,
             session,
             mode,
@@ -258,7 +262,8 @@ impl Engine<'_> {
         if let Some(s) = session {
             self.w.sessions[s as usize].status = Status::Working { job: id };
         }
-        for s in std::iter::once(&stage).chain(also) {
+        self.w.stages[stage as usize].change_present(now, 1);
+        for s in also {
             self.w.stages[*s as usize].change_present(now, 1);
         }
         match &mut self.w.stages[stage as usize].kind {
@@ -304,27 +309,35 @@ impl Engine<'_> {
             self.requests.prefilled(s, now);
         }
         let (session, started) = (job.session, job.started.unwrap_or(job.joined));
-        let (wait, service) = (started - job.joined, now - started);
-        let first = (job.stage, job.gap);
-        for (stage, gap) in std::iter::once(first).chain(job.also.iter().copied()) {
-            let s = &mut self.w.stages[stage as usize];
-            s.change_present(now, -1);
-            if self.c.code.reads_estimates {
-                s.estimate.complete(gap, service, wait);
-            }
-            if self.warm {
-                s.stats.completed += 1;
-                s.stats.wait.add(wait);
-                s.stats.service.add(service);
-            }
+        let times = (started - job.joined, now - started);
+        let (stage, gap) = (job.stage, job.gap);
+        self.note_completed(stage, gap, times);
+        for k in 0..self.w.jobs[id as usize].also.len() {
+            let (also, gap) = self.w.jobs[id as usize].also[k];
+            self.note_completed(also, gap, times);
         }
         self.free_job(id);
         match session {
             Some(s) => {
-                self.tell(s, What::RunOver { stage: first.0 as usize });
+                self.tell(s, What::RunOver { stage: stage as usize });
                 self.wake(s)
             }
             None => Ok(()),
+        }
+    }
+
+    /// A job leaves a stage, done: it waited and was served so long, and its service began `gap` after the one before.
+    #[inline]
+    fn note_completed(&mut self, stage: u32, gap: Option<f64>, (wait, service): (f64, f64)) {
+        let s = &mut self.w.stages[stage as usize];
+        s.change_present(self.w.now, -1);
+        if self.c.code.reads_estimates {
+            s.estimate.complete(gap, service, wait);
+        }
+        if self.warm {
+            s.stats.completed += 1;
+            s.stats.wait.add(wait);
+            s.stats.service.add(service);
         }
     }
 
