@@ -2,7 +2,7 @@
 
 use tl_kv::{EnvelopeView, Held, export_block, import_block};
 
-use super::model::{Setup, prompt, sampled};
+use super::model::{Setup, prompt, sampled, submit_together};
 use super::*;
 
 /// What a prefill engine gave.
@@ -165,7 +165,8 @@ async fn a_generation_dropped_with_its_blocks_unread_gives_them_back() {
 async fn a_preempted_resume_is_computed_here_and_gives_the_same_tokens() {
     let (whole, p) = (Setup::default().spawn(), Setup::default().spawn());
     // Two requests of 2 blocks that grow to 5: the younger has to give way.
-    let d = Setup { kv_blocks: 7, prefix_cache: false, ..Setup::default() }.spawn();
+    let (d, turn) =
+        Setup { kv_blocks: 7, prefix_cache: false, ..Setup::default() }.spawn_in_turns();
     let r = |n| sampled(&prompt(n, 30), 50, Some(n));
     let mut want = Vec::new();
     let mut resumes = Vec::new();
@@ -174,7 +175,7 @@ async fn a_preempted_resume_is_computed_here_and_gives_the_same_tokens() {
         let from = prefill(&p, r(n)).await;
         resumes.push(resume(&r(n), carry(&from, &d), Some(&from.first)));
     }
-    let running: Vec<Generation> = resumes.into_iter().map(|r| d.submit(r).unwrap()).collect();
+    let running = submit_together(&d, &turn, resumes);
     for (g, want) in running.into_iter().zip(want) {
         let got = answer(g).await;
         assert_eq!(got.tokens, want.tokens[1..]);

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use tl_kv::Slabs;
 use tl_model::{Model, Threads};
 
 use super::*;
-use crate::backend::{Backend, ModelBackend, pick_prefill_chunk};
+use crate::backend::{Backend, BackendShape, ModelBackend, Span, StepError, pick_prefill_chunk};
 
 /// An engine's configuration as far as these tests vary it.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +31,11 @@ fn model() -> Arc<Model> {
 
 impl Setup {
     pub(super) fn spawn(self) -> Engine {
+        self.spawn_in_turns().0
+    }
+
+    /// With what keeps it from stepping.
+    pub(super) fn spawn_in_turns(self) -> (Engine, Turn) {
         let cfg = EngineConfig {
             kv_blocks: self.kv_blocks,
             prefill_chunk: self.chunk,
@@ -36,8 +43,39 @@ impl Setup {
             max_seqs: self.max_seqs,
             ..EngineConfig::default()
         };
-        let backend = ModelBackend::new(model(), Threads::new(self.threads));
-        Engine::spawn(Box::new(backend), cfg).unwrap()
+        let model = ModelBackend::new(model(), Threads::new(self.threads));
+        let turn = Turn::default();
+        let backend = Turns { model, turn: Arc::clone(&turn) };
+        (Engine::spawn(Box::new(backend), cfg).unwrap(), turn)
+    }
+}
+
+/// Whoever has it keeps the engine from its next step: requests that are to run together are submitted
+/// meanwhile, however slow the machine is about it.
+pub(super) type Turn = Arc<Mutex<()>>;
+
+struct Turns {
+    model: ModelBackend,
+    turn: Turn,
+}
+
+impl Backend for Turns {
+    fn shape(&self) -> BackendShape {
+        self.model.shape()
+    }
+
+    fn step(
+        &mut self,
+        slabs: &Slabs,
+        spans: &[Span<'_>],
+        keep: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<(), StepError> {
+        drop(self.turn.lock());
+        self.model.step(slabs, spans, keep)
+    }
+
+    fn logits(&self, span: usize) -> Option<&[f32]> {
+        self.model.logits(span)
     }
 }
 
@@ -85,8 +123,14 @@ async fn alone() -> Vec<Vec<TokenOut>> {
     out
 }
 
-async fn together(engine: &Engine) -> Vec<Vec<TokenOut>> {
-    let all: Vec<Generation> = workload().into_iter().map(|r| engine.submit(r).unwrap()).collect();
+/// Submits all before the engine has made more than one step.
+pub(super) fn submit_together(engine: &Engine, turn: &Turn, all: Vec<Request>) -> Vec<Generation> {
+    let _kept = turn.lock();
+    all.into_iter().map(|r| engine.submit(r).unwrap()).collect()
+}
+
+async fn together((engine, turn): &(Engine, Turn)) -> Vec<Vec<TokenOut>> {
+    let all = submit_together(engine, turn, workload());
     let mut out = Vec::new();
     for g in all {
         out.push(answer(g).await.tokens);
@@ -113,26 +157,26 @@ async fn tokens_do_not_depend_on_mates_chunks_threads_pool_or_cache() {
         Setup { kv_blocks: 11, prefix_cache: false, chunk: 16, ..usual },
     ];
     for setup in setups {
-        let engine = setup.spawn();
+        let engine = setup.spawn_in_turns();
         // Twice: the second time the prompts are in the cache, if there is one.
         for round in 0..2 {
             assert_eq!(together(&engine).await, want, "{setup:?}, round {round}");
         }
-        let stats = engine.stats();
+        let stats = engine.0.stats();
         assert_eq!(stats.preemptions > 0, setup.kv_blocks < 256, "{setup:?}: {stats:?}");
         assert_eq!(stats.prefix_hit_tokens > 0, setup.prefix_cache, "{setup:?}: {stats:?}");
-        assert!(at_baseline(&engine));
+        assert!(at_baseline(&engine.0));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_over_a_model_leaves_nothing_behind_and_changes_no_token() {
     let want = alone().await;
-    let engine = Setup { kv_blocks: 20, ..Setup::default() }.spawn();
+    let engine = Setup { kv_blocks: 20, ..Setup::default() }.spawn_in_turns();
     let mut storm = Vec::new();
     for n in 0..200u64 {
         let r = sampled(&prompt(n % 5, 1 + n as usize * 7 % 90), 30, Some(n));
-        let mut g = engine.submit(r).unwrap();
+        let mut g = engine.0.submit(r).unwrap();
         storm.push(tokio::spawn(async move {
             for _ in 0..n % 11 {
                 if next(&mut g).await.is_none() {
@@ -145,7 +189,7 @@ async fn a_storm_over_a_model_leaves_nothing_behind_and_changes_no_token() {
     for task in storm {
         task.await.unwrap();
     }
-    eventually("baseline", || at_baseline(&engine)).await;
+    eventually("baseline", || at_baseline(&engine.0)).await;
 }
 
 /// A lookup takes the pool's lock and a forward pass does not: were it otherwise, the first lookup would wait
