@@ -67,6 +67,41 @@ fn who_enters_before_the_grant_waits_for_it() {
     assert_eq!(run.report.run.live, 0);
 }
 
+/// A leg of 5 s beside one of 3 s joins at 5, whichever is the wait and whichever the work. In a row, the
+/// session would ask when its 3 s of work are done and stand behind another, which comes at 1 and stays
+/// for 1 s.
+#[test]
+fn the_longer_of_two_legs_decides() {
+    let program = |wait: u32, work: u32, booked: bool| {
+        let (book, admit) = if booked { ("book room;", "enter room if") } else { ("", "admit if") };
+        format!(
+            "pool D {{ cap 10; }}
+             stage clock : delay;
+             workload {{ arrive batch (3); session {{ request; }} }}
+             server {{
+               branch (serial == 0) {{ admit if D (10) fit {{ run clock ({wait}); }} }}
+               branch (serial == 1) {{
+                 {book}
+                 run clock ({work});
+                 {admit} D (10) fit {{ observe joined = now; run clock (1); }}
+               }}
+               branch (serial == 2) {{
+                 run clock (1);
+                 admit if D (10) fit {{ observe other = now; run clock (1); }}
+               }}
+             }}
+             run {{ horizon 100; }}"
+        )
+    };
+    for (wait, work, booked, joined, other) in
+        [(5, 3, true, 5., 6.), (3, 5, true, 5., 6.), (5, 3, false, 6., 5.), (3, 5, false, 5., 3.)]
+    {
+        let run = run(&program(wait, work, booked));
+        let got = (run.values("joined"), run.values("other"));
+        assert_eq!(got, (vec![joined], vec![other]), "{wait}, {work}, booked: {booked}");
+    }
+}
+
 /// Opened, a booking is a hold like any other: it is preempted, and asks for its units again.
 #[test]
 fn an_opened_booking_can_be_preempted() {

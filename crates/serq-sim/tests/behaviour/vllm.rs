@@ -263,6 +263,30 @@ fn a_prefill_alone_keeps_newcomers_out() {
     assert_eq!(trace("exclusive prefill"), exclusive);
 }
 
+/// Two residents with prompts of 2 and 4 tokens, of which the first has two more to answer: p2, p4, d1, d1. The
+/// first decodes only when nobody has a prompt left; served together they would be done at 3.
+#[test]
+fn prompts_one_by_one_before_any_decode() {
+    let trace = |serve: &str| {
+        let program = compile(&format!(
+            "stage E : step {{ budget 100; cost 1; serve {serve}; }}
+             workload {{ arrive batch (2); }}
+             session {{
+               run E prefill (serial == 0 ? 2 : 4);
+               branch (serial == 0) {{ run E decode (2); }}
+             }}
+             run {{ horizon 20; }}"
+        ));
+        let mut trace = Trace(Vec::new());
+        serq_sim::run(&program, &Options::default(), &mut trace).unwrap();
+        trace.0
+    };
+    let one_by_one = ["0+1: 0p2", "1+1: 1p4", "2+1: 0d1", "3+1: 0d1"];
+    assert_eq!(trace("exclusive prefill"), one_by_one);
+    assert_eq!(trace("prefill alone"), one_by_one);
+    assert_eq!(trace("admission"), ["0+1: 0p2 1p4", "1+1: 0d1", "2+1: 0d1"]);
+}
+
 /// A prefill that waits for memory does not keep the decodes waiting that will free it.
 #[test]
 fn a_prefill_alone_that_cannot_grow_lets_the_decodes_go_on() {
