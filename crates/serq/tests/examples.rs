@@ -102,6 +102,34 @@ fn the_starter_runs() {
     check("starter.sq", include_str!("../src/starter.sq"));
 }
 
+/// Little's law, to rounding: this run ends with its last request, so nobody is there at either end. (The
+/// examples without a recording are tested beside the simulator.)
+#[test]
+fn a_recording_obeys_littles_law() {
+    let text = std::fs::read_to_string(root().join("examples/replay_shared.sq")).expect("a text");
+    for blocks in ["blocks=10000", "blocks=220"] {
+        let mut program = compile("replay_shared.sq", text.as_bytes(), &[blocks.to_owned()])
+            .program
+            .expect("it links");
+        attach(&mut program);
+        let report = run(&program, &Options::default(), &mut NoObserver).expect("it runs");
+        let check = |what: &str, number: f64, count: u64, time: f64| {
+            let sum = if count == 0 { 0.0 } else { count as f64 * time };
+            let expected = sum / report.run.horizon;
+            let off = (number - expected).abs();
+            assert!(off <= 1e-9 * expected, "{what}: {number}, {expected} by Little's law");
+        };
+        for s in &report.stages {
+            check(&s.name, s.mean_present, s.completed, s.mean_wait + s.mean_service);
+        }
+        for p in &report.pools {
+            check(&p.name, p.mean_queue, p.waits, p.mean_wait);
+            check(&p.name, p.mean_holders, p.holds, p.mean_hold);
+        }
+        assert_eq!(report.stages.iter().map(|s| s.completed).sum::<u64>(), 10, "{blocks}");
+    }
+}
+
 /// The library's parts are the deployment they were taken from: the same report, seed for seed, but
 /// for the names of the pools.
 #[test]
