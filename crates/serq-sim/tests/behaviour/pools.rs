@@ -266,3 +266,24 @@ fn choose_takes_the_first_of_the_least() {
     assert_eq!(run.by_session("taken"), [0., 1., 2., 0.]);
     assert_eq!(run.by_session("nobody"), [0.; 4]);
 }
+
+/// Two holds of one session on one pool are two holders, and the end of the inner one takes its own
+/// units along, not the outer one's.
+#[test]
+fn a_session_may_hold_a_pool_twice() {
+    let run = run("
+        pool P { cap 10; }
+        workload { arrive batch (1); }
+        session {
+          hold P (1) {
+            hold P (2) { observe holders = holders(P); observe used = used(P); }
+            observe holders = holders(P);
+            observe used = used(P);
+          }
+          observe holders = holders(P);
+          observe used = used(P);
+        }
+        run { horizon 10; }");
+    assert_eq!(run.values("holders"), [2., 1., 0.]);
+    assert_eq!(run.values("used"), [3., 1., 0.]);
+}
