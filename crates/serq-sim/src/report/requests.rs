@@ -125,7 +125,8 @@ fn of_samples(s: &Samples, extra: &[f64]) -> Measure {
 
 fn of_histogram(h: &Histogram, extra: &[f64]) -> Measure {
     let values = |qs: &[f64]| h.quantiles(qs);
-    measure((h.count(), h.mean(), h.half_width(), h.min, h.max), values, extra, HISTOGRAM_ERROR)
+    let error = if h.is_exact() { 0.0 } else { HISTOGRAM_ERROR };
+    measure((h.count(), h.mean(), h.half_width(), h.min, h.max), values, extra, error)
 }
 
 fn measure(

@@ -1,14 +1,15 @@
-//! Measurements of which there are too many to keep: one gap between two tokens per token.
+//! Measurements of which there are many more than of anything else: one gap between two tokens per token.
 //!
-//! Values go into buckets over the bits of the numbers (10 bits of mantissa kept, so a reported
-//! quantile is within [`HISTOGRAM_ERROR`] of a value, relatively) and, for the interval of the
-//! mean, into sums over stretches of the sequence, merged in pairs so that there are never more
-//! than [`STRETCHES`]: memory is bounded by constants. Values come with a multiplicity, since all
-//! residents of an engine that decode through an iteration have the same gap.
+//! Values come with a multiplicity, since all residents of an engine that decode through an iteration have the
+//! same gap. Up to [`EXACT`] of them are kept like that, so quantiles are order statistics. Beyond, they go into
+//! buckets over the bits of the numbers (10 bits of mantissa kept, so a reported quantile is within
+//! [`HISTOGRAM_ERROR`] of a value, relatively). For the interval of the mean there are sums over stretches
+//! of the sequence, merged in pairs so that there are never more than [`STRETCHES`]: memory is bounded by
+//! constants.
 
 use std::collections::BTreeMap;
 
-use super::sample::{BATCHES, FEWEST, T_19};
+use super::sample::{BATCHES, EXACT, FEWEST, T_19};
 
 /// Largest relative error of a quantile read from a histogram: half a bucket.
 pub(crate) const HISTOGRAM_ERROR: f64 = 1.0 / 2048.0;
@@ -51,6 +52,9 @@ pub(crate) struct Histogram {
     sum: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
+    /// Values one after the other, and how many times each; none any more once there are too many.
+    kept: Vec<(f64, u64)>,
+    exact: u64,
     buckets: BTreeMap<u64, u64>,
     /// The latest bucket and what it got since: neighbours in time mostly share it.
     latest: (u64, u64),
@@ -61,20 +65,26 @@ pub(crate) struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
+        Self::exact_up_to(EXACT as u64)
+    }
+}
+
+impl Histogram {
+    pub(crate) fn exact_up_to(exact: u64) -> Self {
         Self {
             count: 0,
             sum: 0.0,
             min: f64::INFINITY,
             max: f64::NEG_INFINITY,
+            kept: Vec::new(),
+            exact,
             buckets: BTreeMap::new(),
             latest: (0, 0),
             stretches: Vec::new(),
             stretch: 1,
         }
     }
-}
 
-impl Histogram {
     /// `times` values `x`.
     pub(crate) fn add(&mut self, x: f64, times: u64) {
         let sum = x * times as f64;
@@ -82,14 +92,17 @@ impl Histogram {
         self.sum += sum;
         self.min = self.min.min(x);
         self.max = self.max.max(x);
-        let bucket = bucket(x);
-        if bucket != self.latest.0 {
-            let (old, count) = std::mem::replace(&mut self.latest, (bucket, 0));
-            if count > 0 {
-                *self.buckets.entry(old).or_insert(0) += count;
+        if self.is_exact() {
+            match self.kept.last_mut() {
+                Some(last) if last.0 == x => last.1 += times,
+                _ => self.kept.push((x, times)),
             }
+        } else {
+            for (x, times) in std::mem::take(&mut self.kept) {
+                self.count_in(x, times);
+            }
+            self.count_in(x, times);
         }
-        self.latest.1 += times;
         if self.stretches.last().is_none_or(|s| s.1 >= self.stretch) {
             if self.stretches.len() == STRETCHES {
                 let join =
@@ -103,6 +116,22 @@ impl Histogram {
             last.0 += sum;
             last.1 += times;
         }
+    }
+
+    fn count_in(&mut self, x: f64, times: u64) {
+        let bucket = bucket(x);
+        if bucket != self.latest.0 {
+            let (old, count) = std::mem::replace(&mut self.latest, (bucket, 0));
+            if count > 0 {
+                *self.buckets.entry(old).or_insert(0) += count;
+            }
+        }
+        self.latest.1 += times;
+    }
+
+    /// Whether every value is kept.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.count <= self.exact
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -128,14 +157,34 @@ impl Histogram {
         half_width(&means.collect::<Vec<_>>())
     }
 
-    /// The order statistics `ceil(q n)` within [`HISTOGRAM_ERROR`], NaN without values.
+    /// The order statistics `ceil(q n)`, within [`HISTOGRAM_ERROR`] if not every value is kept; NaN without values.
     pub(crate) fn quantiles(&self, qs: &[f64]) -> Vec<f64> {
         if self.count == 0 {
             return vec![f64::NAN; qs.len()];
         }
+        if self.is_exact() {
+            return self.order_statistics(qs);
+        }
         let mut buckets = self.buckets.clone();
         *buckets.entry(self.latest.0).or_insert(0) += self.latest.1;
         let at = |q: &f64| at_rank(&buckets, rank(*q, self.count), self.min, self.max);
+        qs.iter().map(at).collect()
+    }
+}
+
+impl Histogram {
+    fn order_statistics(&self, qs: &[f64]) -> Vec<f64> {
+        let mut sorted = self.kept.clone();
+        sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let mut seen = 0;
+        for (_, times) in &mut sorted {
+            seen += *times;
+            *times = seen;
+        }
+        let at = |q: &f64| {
+            let rank = rank(*q, self.count);
+            sorted.get(sorted.partition_point(|s| s.1 < rank)).map_or(self.max, |s| s.0)
+        };
         qs.iter().map(at).collect()
     }
 }

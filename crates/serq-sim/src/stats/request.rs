@@ -7,7 +7,7 @@
 //! token that comes next.
 //!
 //! Only requests that start after the warm-up count, except in the rates, which count what is
-//! answered after it. One gap per token is too much to keep, so gaps go into a [`Histogram`]; all
+//! answered after it. Of gaps there is one per token, so they go into a [`Histogram`]; all
 //! that decoded through the iteration before have the same gap and are entered together.
 
 use super::{Histogram, Rate, Samples};

@@ -81,12 +81,15 @@ fn students_t() {
 #[test]
 fn a_histogram_counts_multiples() {
     let (mut one, mut many) = (Histogram::default(), Histogram::default());
+    // Of this one the first half is kept, and then goes into buckets.
+    let mut coarse = Histogram::exact_up_to(50_000);
     let mut samples = Samples::default();
     let mut x = 1u64;
     for _ in 0..50_000 {
         x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let (v, times) = ((x >> 40) as f64 / 1e9, 1 + x % 3);
         many.add(v, times);
+        coarse.add(v, times);
         for _ in 0..times {
             one.add(v, 1);
             samples.add(v);
@@ -96,10 +99,13 @@ fn a_histogram_counts_multiples() {
     assert!((many.mean() / samples.mean() - 1.0).abs() < 1e-12);
     assert!((many.half_width() / samples.half_width() - 1.0).abs() < 0.2);
     let qs = [0.0, 0.1, 0.5, 0.95, 1.0];
-    assert_eq!(one.quantiles(&qs), many.quantiles(&qs));
-    for (a, b) in samples.quantiles(&qs).into_iter().zip(many.quantiles(&qs)) {
+    assert!(one.is_exact() && many.is_exact() && !coarse.is_exact());
+    assert_eq!(one.quantiles(&qs), samples.quantiles(&qs));
+    assert_eq!(many.quantiles(&qs), samples.quantiles(&qs));
+    for (a, b) in samples.quantiles(&qs).into_iter().zip(coarse.quantiles(&qs)) {
         assert!((a - b).abs() <= HISTOGRAM_ERROR * a, "{a} {b}");
     }
+    assert_eq!((coarse.count(), coarse.mean()), (many.count(), many.mean()));
     assert!(Histogram::default().mean().is_nan() && Histogram::default().half_width().is_nan());
 }
 
