@@ -31,7 +31,7 @@ pub(crate) fn check(args: &CheckArgs) -> Done {
         };
         out::note(failure.text.trim_end());
         let code = worst.as_ref().map_or(0, |f| f.code).max(failure.code);
-        worst = Some(Failure { code, text: String::new() });
+        worst = Some(Failure { code, text: String::new(), json: None });
     }
     if args.json {
         let all: Vec<serde_json::Value> = findings

@@ -170,7 +170,7 @@ Examples:
   serq run mine.sq --set lambda=2 --set 'blocks=4*1024'
   serq run mine.sq --seeds 8                  seeds 1 to 8 on all cores, intervals over the seeds
   serq run mine.sq --horizon 60 --warmup 10   a quick look
-  serq run mine.sq --json > report.json
+  serq run mine.sq --json > report.json       errors too: docs/language/report.md
   serq run mine.sq --csv samples              one file per observe: time,session,turn,value
   serq run mine.sq --slo ttft=0.5,tpot=0.05   share of requests served in time, and goodput
   serq run mine.sq --requests requests.csv    one row per request
@@ -194,7 +194,7 @@ pub(crate) struct RunArgs {
     /// What a request must meet, in seconds: bounds on ttft, tpot, itl (every gap) and e2e
     #[arg(long, value_name = "BOUNDS", value_parser = slo)]
     pub(crate) slo: Option<Slo>,
-    /// The report as JSON
+    /// The report as JSON; of a program that is refused or fails, what is wrong with it
     #[arg(long)]
     pub(crate) json: bool,
     /// Write every sample into this folder, one file per observe, and by-request.csv

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &OracleArgs) -> Done {
     }
     out::result(&oracle::report(&agreements))?;
     let all = agreements.iter().all(Agreement::all);
-    if all { Ok(()) } else { Err(Failure { code: 1, text: String::new() }) }
+    if all { Ok(()) } else { Err(Failure::program("")) }
 }
 
 /// Every trace, or all that is wrong with the files.

@@ -1,25 +1,87 @@
-//! Errors of a run, shown where in the program they happened.
+//! Errors of a run and of a representation, shown where in the program they happened.
+//!
+//! As JSON they are `{"errors": [...]}`; docs/language/report.md says what each has.
 
 use std::path::Path;
 
+use serde_json::{Value, json};
 use serq_lang::diag::{Label, render_parts};
-use serq_lang::ir::Place;
+use serq_lang::ir::{IrError, Place};
 use serq_lang::source::{LineCol, Sources, Span};
 use serq_sim::{Fault, RunError};
 
-use crate::load::ir_errors;
 use crate::out::Failure;
 
 /// The failure a run's error is.
 pub(crate) fn failure(error: &RunError, file: &Path, sources: &Sources) -> Failure {
     match error {
-        RunError::Invalid(errors) => {
-            Failure::program(ir_errors(&file.display().to_string(), errors))
-        }
+        RunError::Invalid(errors) => invalid(&file.display().to_string(), errors),
         RunError::Options(text) => Failure::usage(format!("error: {text}")),
         RunError::Stopped(time) => Failure::program(format!("stopped at time {time}")),
-        RunError::Fault(fault) => Failure::program(show(fault, sources)),
+        RunError::Fault(fault) => {
+            let json = Some(json!({ "errors": [fault_json(fault)] }));
+            Failure { json, ..Failure::program(show(fault, sources)) }
+        }
     }
+}
+
+/// The failure of the run with this seed, which the text names if there were several.
+pub(crate) fn of_seed(mut failure: Failure, seed: u64, several: bool) -> Failure {
+    if several {
+        failure.text.push_str(&format!("this was the run with seed {seed}\n"));
+    }
+    let errors = failure.json.as_mut().and_then(|json| json["errors"].as_array_mut());
+    for error in errors.into_iter().flatten() {
+        error["seed"] = json!(seed);
+    }
+    failure
+}
+
+fn fault_json(fault: &Fault) -> Value {
+    json!({
+        "code": fault.code,
+        "reason": fault.reason,
+        "help": fault.help,
+        "place": fault.place.as_ref().map(place_json),
+        "path": fault.path,
+        "session": fault.session,
+        "time": fault.time,
+    })
+}
+
+fn place_json(place: &Place) -> Value {
+    json!({ "file": place.file, "line": place.line, "column": place.column })
+}
+
+/// The failure that mistakes of a representation are.
+pub(crate) fn invalid(name: &str, errors: &[IrError]) -> Failure {
+    let list: Vec<Value> = errors
+        .iter()
+        .map(|e| {
+            json!({
+                "code": e.code,
+                "reason": e.reason,
+                "help": e.help,
+                "place": e.place.as_ref().map(place_json),
+                "path": e.path,
+            })
+        })
+        .collect();
+    let json = Some(json!({ "errors": list }));
+    Failure { json, ..Failure::program(ir_errors(name, errors)) }
+}
+
+/// Findings about a representation, for people.
+fn ir_errors(name: &str, errors: &[IrError]) -> String {
+    let mut text = String::new();
+    for e in errors {
+        let place = e.place.as_ref().map_or_else(|| e.path.clone(), ToString::to_string);
+        text.push_str(&format!(
+            "error[{}]: {}\n --> {name}: {place}\n  = help: {}\n\n",
+            e.code, e.reason, e.help
+        ));
+    }
+    text
 }
 
 fn show(fault: &Fault, sources: &Sources) -> String {

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &FmtArgs) -> Done {
     out::result(&would_change)?;
     match failed {
         0 => Ok(()),
-        code => Err(Failure { code, text: String::new() }),
+        code => Err(Failure { code, text: String::new(), json: None }),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 
-use serq_lang::diag::{Diagnostic, Diagnostics, render_all};
+use serq_lang::diag::{Diagnostic, Diagnostics, render_all, to_json};
 use serq_lang::ir::{self, Arrival, Program, Trace};
 use serq_lang::source::{MAX_SOURCE_BYTES, Source, Sources};
 use serq_lang::{Compiled, OVERRIDE, Used, compile_with, trace};
@@ -12,6 +12,7 @@ use serq_lang::{Compiled, OVERRIDE, Used, compile_with, trace};
 use serq::import::{self, Recorded};
 
 use crate::cli::Input;
+use crate::fault;
 use crate::out::{Done, Failure};
 
 /// Largest JSON form that is read, in bytes; it may hold a trace.
@@ -53,7 +54,8 @@ impl Refused {
                     sources.get(d.primary.span.source).is_some_and(|s| s.name() == OVERRIDE)
                 });
                 let code = if override_at_fault { 2 } else { 1 };
-                Failure { code, text: render_all(&findings, &sources) }
+                let json = Some(to_json(&findings, &sources));
+                Failure { code, text: render_all(&findings, &sources), json }
             }
         }
     }
@@ -155,20 +157,7 @@ fn from_json(name: &str, bytes: &[u8]) -> Done<Program> {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err(Failure::program(format!("error: {name} is not UTF-8 text")));
     };
-    ir::from_json(text).map_err(|errors| Failure::program(ir_errors(name, &errors)))
-}
-
-/// Findings about a representation, for people.
-pub(crate) fn ir_errors(name: &str, errors: &[ir::IrError]) -> String {
-    let mut text = String::new();
-    for e in errors {
-        let place = e.place.as_ref().map_or_else(|| e.path.clone(), ToString::to_string);
-        text.push_str(&format!(
-            "error[{}]: {}\n --> {name}: {place}\n  = help: {}\n\n",
-            e.code, e.reason, e.help
-        ));
-    }
-    text
+    ir::from_json(text).map_err(|errors| fault::invalid(name, &errors))
 }
 
 /// Loads a program with all that the command line says about it, ready to run.

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { code, text }) => {
+        Err(Failure { code, text, .. }) => {
             out::note(text.trim_end());
             ExitCode::from(code)
         }

@@ -9,6 +9,8 @@ pub(crate) struct Failure {
     pub(crate) code: u8,
     /// For standard error.
     pub(crate) text: String,
+    /// The same for standard output, for commands that were asked for JSON.
+    pub(crate) json: Option<serde_json::Value>,
 }
 
 pub(crate) type Done<T = ()> = Result<T, Failure>;
@@ -16,12 +18,21 @@ pub(crate) type Done<T = ()> = Result<T, Failure>;
 impl Failure {
     /// The program, or something it needs, is at fault.
     pub(crate) fn program(text: impl Into<String>) -> Self {
-        Failure { code: 1, text: text.into() }
+        Failure { code: 1, text: text.into(), json: None }
     }
 
     /// The command line is at fault.
     pub(crate) fn usage(text: impl Into<String>) -> Self {
-        Failure { code: 2, text: text.into() }
+        Failure { code: 2, text: text.into(), json: None }
+    }
+}
+
+/// Fails as JSON where there is a form of it: on standard output, and standard error has nothing.
+pub(crate) fn failed_as_json(mut failure: Failure) -> Failure {
+    let Some(json) = failure.json.take() else { return failure };
+    match result(&format!("{json:#}\n")) {
+        Ok(()) => Failure { text: String::new(), ..failure },
+        Err(unwritten) => unwritten,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -23,6 +23,10 @@ use crate::{check, fault, seeds};
 const PARTS: u64 = 1000;
 
 pub(crate) fn run(args: &RunArgs) -> Done {
+    measure(args).map_err(|failure| if args.json { out::failed_as_json(failure) } else { failure })
+}
+
+fn measure(args: &RunArgs) -> Done {
     let loaded = load::input(&args.input, true)?;
     check::warn(&loaded.warnings, &loaded.sources);
     if args.requests.is_some() && args.seeds > 1 {
@@ -64,7 +68,8 @@ struct Shared<'a> {
     args: &'a RunArgs,
     program: &'a Program,
     seeds: &'a [u64],
-    failed: AtomicBool,
+    /// The first of those that failed; `usize::MAX` while none has.
+    failed: AtomicUsize,
     /// Parts done of each run.
     parts: Vec<AtomicU64>,
     bar: ProgressBar,
@@ -83,15 +88,18 @@ fn simulate(args: &RunArgs, loaded: &Loaded, seeds: &[u64]) -> Done<Vec<Report>>
         args,
         program: &loaded.program,
         seeds,
-        failed: AtomicBool::new(false),
+        failed: AtomicUsize::new(usize::MAX),
         parts: seeds.iter().map(|_| AtomicU64::new(0)).collect(),
         bar: bar(seeds.len() as u64 * PARTS),
         began: Instant::now(),
     };
     let results = cores::on_all(seeds.len(), |at| {
         let result = one(&shared, at);
-        // Those under way stop too.
-        shared.failed.fetch_or(result.is_err(), Ordering::Relaxed);
+        // Later ones under way stop too. Earlier ones go on: of several that fail, the first is
+        // reported, whichever failed soonest.
+        if result.is_err() {
+            shared.failed.fetch_min(at, Ordering::Relaxed);
+        }
         result
     });
     shared.bar.finish_and_clear();
@@ -104,11 +112,8 @@ fn simulate(args: &RunArgs, loaded: &Loaded, seeds: &[u64]) -> Done<Vec<Report>>
                 return Err(Failure::program(text));
             }
             Some(Err(Stopped::Run(error))) => {
-                let mut failure = fault::failure(&error, &args.input.file, &loaded.sources);
-                if seeds.len() > 1 {
-                    failure.text.push_str(&format!("this was the run with seed {seed}\n"));
-                }
-                return Err(failure);
+                let failure = fault::failure(&error, &args.input.file, &loaded.sources);
+                return Err(fault::of_seed(failure, *seed, seeds.len() > 1));
             }
             // Not begun, because another run failed; that one is reported.
             None => {}
@@ -192,7 +197,7 @@ impl Observer for Watch<'_> {
     fn progress(&mut self, progress: &Progress) -> ControlFlow<()> {
         let share = (progress.time / progress.horizon).clamp(0.0, 1.0);
         self.shared.progress(self.at, (share * PARTS as f64) as u64);
-        if self.shared.failed.load(Ordering::Relaxed) {
+        if self.shared.failed.load(Ordering::Relaxed) < self.at {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())

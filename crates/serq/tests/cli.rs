@@ -288,6 +288,80 @@ fn run_time_errors_have_a_place() {
     );
 }
 
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_str(&out(output)).expect("JSON")
+}
+
+/// With `--json`, findings are those of `check --json`, byte for byte, on the same stream.
+#[test]
+fn run_has_findings_as_check_has_them() {
+    let bad = QUEUE.replace("(~exp(1))", "(~expo(1), )");
+    let trace = QUEUE.replace("arrive poisson(lambda);", "arrive batch(1); trace \"t.csv\";");
+    let bad_trace = "a,1,2,three,5\n";
+    let dir = folder(&[("bad.sq", &bad), ("trace.sq", &trace), ("t.csv", bad_trace)]);
+    let at = dir.path();
+    for (args, code) in
+        [(&["bad.sq"][..], 1), (&["queue.sq", "--set", "lamda=1"], 2), (&["none.sq"], 1)]
+    {
+        let both = |word: &str| check(at, &[&[word, "--json"], args].concat(), code, &[], &[]);
+        let (checked, run) = (both("check"), both("run"));
+        assert_eq!(err(&run), err(&checked), "{args:?}");
+        if args != ["none.sq"] {
+            assert_eq!(out(&run), out(&checked), "{args:?}");
+            assert_eq!(err(&run), "", "{args:?}");
+            assert!(json(&run)[0]["code"].is_string());
+        }
+        let seeds = serq(at, &[&["run", "--json", "--seeds", "3"], args].concat());
+        assert_eq!((out(&seeds), err(&seeds)), (out(&run), err(&run)), "{args:?}");
+    }
+    let recorded = check(at, &["run", "--json", "trace.sq"], 1, &[], &[]);
+    assert_eq!(json(&recorded)[0]["code"], "E0603");
+    assert_eq!(json(&recorded)[0]["primary"]["file"], "t.csv");
+    assert_eq!(err(&recorded), "");
+}
+
+#[test]
+fn run_has_its_errors_as_json() {
+    let negative = QUEUE.replace("run server (~exp(1));", "run server (1 - serial);");
+    let unlucky = QUEUE.replace("run server (~exp(1));", "run server (~exp(1) - 0.0005);");
+    let dir = folder(&[("negative.sq", &negative), ("unlucky.sq", &unlucky)]);
+    let at = dir.path();
+    let output = check(at, &["run", "negative.sq", "--json", "--seed", "7"], 1, &[], &[]);
+    assert_eq!(err(&output), "");
+    let found = json(&output);
+    let [error] = &found["errors"].as_array().expect("a list")[..] else { panic!("{found}") };
+    assert_eq!(error["code"], "amount");
+    let place = serde_json::json!({ "file": "negative.sq", "line": 6, "column": 3 });
+    assert_eq!(error["place"], place);
+    assert_eq!((&error["session"], &error["seed"]), (&2.into(), &7.into()));
+    assert!(error["time"].as_f64().expect("a time") > 0.0);
+    assert!(error["path"].as_str().expect("a path").starts_with("blocks["));
+    assert!(error["reason"].as_str().expect("a reason").contains("-1"), "{error}");
+    assert!(error["help"].is_string());
+
+    // Of several seeds, the first that fails: the same object as alone.
+    let alone = |seed: u32| {
+        let seed = seed.to_string();
+        serq(at, &["run", "unlucky.sq", "--horizon", "900", "--json", "--seed", &seed])
+    };
+    let first = (1..100).map(alone).find(|o| o.status.code() == Some(1)).expect("one fails");
+    let seed = json(&first)["errors"][0]["seed"].as_u64().expect("its seed");
+    assert!(seed > 1, "some run before it does not fail");
+    let all = ["run", "unlucky.sq", "--horizon", "900", "--json", "--seeds", "100"];
+    assert_eq!(out(&check(at, &all, 1, &[], &[])), out(&first));
+    let named = format!("this was the run with seed {seed}");
+    check(at, &[&all[..4], &all[5..]].concat(), 1, &[], &[&named]);
+
+    // Mistakes of the JSON form, in the same object.
+    let ir = out(&serq(at, &["ir", "queue.sq"]));
+    std::fs::write(at.join("bad.json"), ir.replace("\"base\": 0", "\"base\": 7")).expect("a file");
+    let output = check(at, &["run", "bad.json", "--json"], 1, &[], &[]);
+    assert_eq!(err(&output), "");
+    let error = &json(&output)["errors"][0];
+    assert_eq!(error["code"], "ir-index");
+    assert!(error["path"].is_string() && error["time"].is_null(), "{error}");
+}
+
 #[test]
 fn strict_refuses_rejections() {
     let text = "\
