@@ -289,10 +289,20 @@ run { horizon 10; }
     Entry {
         code: Code::W0703,
         text: "
+Sessions that queue keep what they hold. Two forms of it can come to a standstill in which each waits for
+another; a run then reports a deadlock.
+
 One step stage serves two queues. It tries them in the order in which the pools are declared, and stops
 at the first head that does not fit. A session that holds the first pool queues at the second: behind the
 sessions at the first, which may be waiting for exactly what it holds. Neither then goes on. Declare the
-inner queue's pool above the outer one's.",
+inner queue's pool above the outer one's.
+
+Or the program's ways take pools in different orders: on one a session holds blocks and queues for a slot,
+on another one stands first in the queue of the slots and waits for blocks (a hold waits in the queue of
+the pool it names first), or holds a slot and queues for blocks. Everybody behind that head waits with it,
+those with blocks too. Preemption does not help: it makes room for what is being computed, not for those
+that queue. Claim in one order on every way, in one hold the pool first of which more is held elsewhere
+(`hold kv (8), slots (1)`); or let the wait end, with `until` or a lease that has a bound.",
         example: Program("
 pool kv { cap 100; admit via e; }
 pool slots { cap 4; admit via e; }

@@ -9,6 +9,7 @@
 mod booking;
 mod checked;
 mod csv;
+mod deadlock;
 mod decl;
 mod expr;
 mod fold;
@@ -214,6 +215,7 @@ impl<'a> Linker<'a> {
         let families = (&self.pools.list[..], &self.stages.list[..]);
         hidden::check(&self.program, &self.infos, &self.names.hidden, families, self.diags);
         lint::lint(&self.program, &self.infos, self.diags, tree);
+        deadlock::lint(&self.program, &self.infos, self.diags);
         (!self.diags.has_errors()).then_some(self.program)
     }
 
