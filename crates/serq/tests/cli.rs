@@ -400,6 +400,15 @@ fn explain_and_new() {
     check(at, &["explain"], 0, &["E0101", "W0703"], &[]);
     check(at, &["explain", "index"], 0, &["an error of a run", "s[serial]"], &[]);
     check(at, &["explain", "hold-cap"], 0, &["E0412"], &[]);
+    check(
+        at,
+        &["explain", "overloaded"],
+        0,
+        &["a note of a report", "--strict", "poisson(2)"],
+        &[],
+    );
+    check(at, &["explain", "overload"], 2, &[], &["did you mean `overloaded`?"]);
+    check(at, &["explain"], 0, &["Notes of a report", "deadlock *", "constant  ", "releases"], &[]);
     check(at, &["explain", "E051"], 2, &[], &["no code `E051`"]);
     check(at, &["new", "mine"], 0, &["serq run mine.sq"], &[]);
     check(at, &["run", "mine.sq", "--horizon", "20", "--warmup", "2"], 0, &["ttft"], &[]);

@@ -339,6 +339,18 @@ run { horizon 100; }
     },
 ];
 
+/// Errors that no program gives: of who drives the simulator, and of itself.
+pub(super) const DRIVER: &[(&str, &str)] = &[
+    (
+        "releases",
+        "Whoever drives the run (`serq oracle`) ordered the ends of leases that came at once, and the order does not name each of them once.",
+    ),
+    (
+        "shared",
+        "A shared pool came out with less than it had. That is a mistake of the simulator, and no program's: please report it, with the program and the seed.",
+    ),
+];
+
 /// Errors that only the JSON form can have.
 pub(super) const REPRESENTATION: &[(&str, &str)] = &[
     (
