@@ -22,6 +22,10 @@ use crate::source::Span;
 /// Most warnings; each is about pools of its own.
 const MOST: usize = 16;
 
+/// Statements that are followed, each once more per pool that its session may have there: thousands of
+/// times what any deployment needs, and a bound on the time that a made-up program can take.
+const STEPS: usize = 1_000_000;
+
 pub(super) fn lint(program: &Program, infos: &[Vec<Info>], diags: &mut Diagnostics) {
     let mut ways = Ways {
         program,
@@ -29,6 +33,7 @@ pub(super) fn lint(program: &Program, infos: &[Vec<Info>], diags: &mut Diagnosti
         classes: classes(program),
         waits: BTreeMap::new(),
         leases: BTreeMap::new(),
+        steps: STEPS,
     };
     ways.block(program.session, State::default(), true);
     for cycle in cycles(&ways.waits) {
@@ -118,6 +123,8 @@ struct Ways<'a> {
     waits: Waits,
     /// Of bodies of loops: the leases they may leave.
     leases: BTreeMap<BlockId, BTreeSet<Class>>,
+    /// What is left of [`STEPS`].
+    steps: usize,
 }
 
 impl Ways<'_> {
@@ -135,6 +142,7 @@ impl Ways<'_> {
     fn block(&mut self, block: BlockId, mut state: State, lasting: bool) -> Option<State> {
         let program = self.program;
         for (at, stmt) in program.blocks[block].iter().enumerate() {
+            self.steps = self.steps.checked_sub(1 + state.held.len() + state.leased.len())?;
             let head = self.infos[block][at].head;
             state = self.statement(stmt, head, state, lasting)?;
         }
