@@ -88,9 +88,14 @@ impl Default for Options {
 
 /// Sees a run from outside. Every method has a default that ignores it.
 pub trait Observer {
-    /// A sample after the warm-up, in order of time.
+    /// A sample after the warm-up, in order of time. Called only if [`Observer::wants_samples`].
     fn sample(&mut self, sample: &Sample) {
         let _ = sample;
+    }
+
+    /// Asked once, before the run.
+    fn wants_samples(&self) -> bool {
+        true
     }
 
     /// A request that started after the warm-up is answered; in the order in which that is known:
@@ -143,7 +148,11 @@ pub trait Observer {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;
 
-impl Observer for NoObserver {}
+impl Observer for NoObserver {
+    fn wants_samples(&self) -> bool {
+        false
+    }
+}
 
 /// One sample of an observe.
 #[derive(Clone, Copy, Debug, PartialEq)]

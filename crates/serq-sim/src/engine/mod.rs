@@ -91,7 +91,9 @@ pub(crate) struct Engine<'p> {
     pub(crate) arrived_before: u64,
     pub(crate) stillborn: u64,
     pub(crate) stillborn_at: f64,
-    /// Whether the observer sees every iteration.
+    /// Whether the observer sees every sample.
+    pub(crate) show_samples: bool,
+    /// Whether it sees every iteration.
     pub(crate) trace_iterations: bool,
     /// Whether it is told what happens, step by step.
     pub(crate) watched: bool,
@@ -140,6 +142,7 @@ impl<'p> Engine<'p> {
         Self {
             c,
             w: world,
+            show_samples: observer.wants_samples(),
             trace_iterations: observer.wants_iterations(),
             watched: observer.wants_happenings(),
             delivered: None,

@@ -33,6 +33,7 @@ impl Engine<'_> {
     }
 
     /// The same by its slot.
+    #[inline]
     pub(crate) fn tell(&mut self, s: u32, what: What) {
         if self.watched {
             self.tell_of(self.w.sessions[s as usize].serial, what);

@@ -104,6 +104,7 @@ impl<T: Copy> Heap<T> {
         }
     }
 
+    #[inline]
     fn sink(&mut self, mut hole: usize, item: (u128, T)) {
         let len = self.items.len();
         loop {

@@ -1,16 +1,18 @@
 //! The laws a program can draw from.
 //!
 //! Each formula is fixed, with its number of uniforms, so that a stream's later draws do not
-//! depend on how a law happens to be implemented. Logarithms are libm's: the bits are the same on
+//! depend on how a law happens to be implemented. Logarithms have the bits of libm's: the same on
 //! every machine.
 
 use serq_lang::ir::Dist;
 
 use super::Rng;
+use super::ln::ln;
 
 /// Exponential by inversion, `-mean ln(1 - u)`.
+#[inline]
 pub(crate) fn exponential(rng: &mut Rng, mean: f64) -> f64 {
-    -mean * libm::log(1.0 - rng.uniform())
+    -mean * ln(1.0 - rng.uniform())
 }
 
 /// Exponentials of mean 1 of one stream, drawn some at a time: a logarithm takes long, several of them that do not

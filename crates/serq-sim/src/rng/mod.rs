@@ -13,6 +13,7 @@
 //! so it is in [0, 1). All of it is integer arithmetic: the same on every machine.
 
 pub(crate) mod dist;
+mod ln;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 

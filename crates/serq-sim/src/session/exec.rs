@@ -198,15 +198,17 @@ impl Engine<'_> {
             ));
         }
         if self.warm {
-            let session = &self.w.sessions[s as usize];
             self.samples[k as usize].add(value);
-            self.observer.sample(&crate::Sample {
-                observe: k as usize,
-                time: self.w.now,
-                session: session.serial,
-                turn: session.turns,
-                value,
-            });
+            if self.show_samples {
+                let session = &self.w.sessions[s as usize];
+                self.observer.sample(&crate::Sample {
+                    observe: k as usize,
+                    time: self.w.now,
+                    session: session.serial,
+                    turn: session.turns,
+                    value,
+                });
+            }
         }
         Ok(())
     }

@@ -198,6 +198,7 @@ impl Stage {
         Self { kind, present: 0, estimate: Estimate::default(), stats: StageStats::default() }
     }
 
+    #[inline]
     fn change_present(&mut self, now: f64, by: i32) {
         self.present = self.present.wrapping_add_signed(by);
         self.stats.present.set(now, f64::from(self.present));

@@ -62,6 +62,7 @@ impl Samples {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+    #[inline]
     pub(crate) fn add(&mut self, x: f64) {
         self.count += 1;
         let d = x - self.mean;
