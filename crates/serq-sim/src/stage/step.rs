@@ -144,7 +144,10 @@ impl Engine<'_> {
         self.attend(stage)?;
         let alone = self.w.plans[stage as usize].as_ref().is_some_and(|p| p.alone);
         let prefills = alone && self.prefill_alone(stage, chunk)?;
-        while !prefills {
+        loop {
+            if prefills {
+                break;
+            }
             while self.left(stage) > 0.0 {
                 let Some(id) = self.next_resident(stage, &snapshot)? else { break };
                 self.serve(stage, id, chunk, exclusive)?;
