@@ -57,7 +57,8 @@ impl<T: Copy> Heap<T> {
 
     /// All of them with their numbers, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (f64, T)> + '_ {
-        self.items.iter().map(|(key, item)| (number(*key), *item))
+        let taken = usize::from(self.open);
+        self.items.iter().skip(taken).map(|(key, item)| (number(*key), *item))
     }
 
     pub(crate) fn peek(&self) -> Option<(f64, T)> {
@@ -181,7 +182,6 @@ mod tests {
             let (mut heap, mut model, mut seq) = (Heap::new(), Vec::new(), 0u64);
             for (what, at) in steps {
                 if what == 0 {
-                    model.sort_by(|a: &(f64, u64), b| a.partial_cmp(b).unwrap());
                     let expected = (!model.is_empty()).then(|| model.remove(0));
                     prop_assert_eq!(heap.pop(), expected);
                 } else if what == 1 {
@@ -192,6 +192,13 @@ mod tests {
                     model.push((f64::from(at), seq));
                     seq += 1;
                 }
+                let mut all: Vec<_> = heap.iter().collect();
+                all.sort_by(|a, b| a.partial_cmp(b).unwrap());
+                model.sort_by(|a: &(f64, u64), b| a.partial_cmp(b).unwrap());
+                prop_assert_eq!(&all, &model);
+                let first = model.first().copied();
+                prop_assert_eq!((heap.peek(), heap.next()), (first, first.map(|f| f.0)));
+                prop_assert_eq!((heap.len(), heap.is_empty()), (model.len(), model.is_empty()));
             }
         }
     }
